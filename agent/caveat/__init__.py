@@ -1,0 +1,1 @@
+"""caveat: a research agent that says what it could not find out."""

@@ -1,0 +1,100 @@
+"""What a source of evidence is: one small protocol, one question form, one page form, one error.
+
+To add a source, write a class with four attributes and one method. It raises `SourceError` (or lets an
+`httpx2.TransportError` pass, which `http.get_json` has already turned into one) and returns a `Page`; retries,
+guards, snapshots, numbering and coverage are done around it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from typing import Protocol
+
+from caveat_tools.outcome import ErrorType
+from caveat_tools.retry import RecoverableError
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question to one source. Dates are ISO 8601 days (`2024-05-31`), both ends included; `limit` is 1 to 8."""
+
+    query: str
+    date_from: str | None = None
+    date_to: str | None = None
+    limit: int = 5
+
+    def key(self) -> tuple[str, str, str]:
+        """Return what makes two asks the same: NFC, case-folded, spaces collapsed; dates; `limit` does not count."""
+        folded = " ".join(unicodedata.normalize("NFC", self.query).casefold().split())
+        return folded, self.date_from or "", self.date_to or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a document, as its source gives it. `text` may be longer than the wire allows; it is cut there."""
+
+    title: str
+    url: str
+    text: str
+    date: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of answers. No passages and no cursor on the first page is the source's valid answer "no match"."""
+
+    passages: tuple[Passage, ...] = ()
+    total: int | None = None
+    next_cursor: str | None = None
+
+
+class SourceError(RecoverableError):
+    """A source could not answer. `error_type` is decided from exception class, status and documented error fields.
+
+    `passages` are complete pieces of evidence that arrived before the failure within the same page.
+    """
+
+    def __init__(
+        self,
+        error_type: ErrorType,
+        message: str,
+        *,
+        retryable: bool,
+        retry_after_seconds: float | None = None,
+        passages: tuple[Passage, ...] = (),
+    ) -> None:
+        """`message` is one clause for the model and the reader: what happened, without a verdict on the topic."""
+        super().__init__(message, retryable=retryable, retry_after_seconds=retry_after_seconds)
+        self.error_type: ErrorType = error_type
+        self.passages = passages
+
+
+class Source(Protocol):
+    """A place that can be asked. One instance serves one research; `page` is called concurrently."""
+
+    @property
+    def name(self) -> str:
+        """The name the model uses: lower case, letters, digits and underscores."""
+
+    @property
+    def description(self) -> str:
+        """One sentence for the model: what is in it, and how a query should look."""
+
+    @property
+    def accepts_dates(self) -> bool:
+        """True where `date_from` and `date_to` restrict the answer."""
+
+    @property
+    def in_process(self) -> bool:
+        """True where no HTTP transport is asked, so that an injected fault is applied at the call instead."""
+
+    async def page(self, ask: Ask, cursor: str | None) -> Page:
+        """Return the first page of answers (`cursor` None) or the one that `next_cursor` of another page names.
+
+        Raises SourceError for every named failure. Any other exception counts as a bug and ends the run.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections and files."""
