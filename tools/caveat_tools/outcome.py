@@ -10,7 +10,7 @@ Python names are snake_case, wire names camelCase; `wire()` gives the wire form.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
@@ -175,10 +175,7 @@ def results_of(outcome: Found | Empty | Failed) -> tuple[Result, ...]:
     return outcome.partial_results if isinstance(outcome, Failed) else outcome.results
 
 
-_Carrier = TypeVar("_Carrier", Found, Failed)
-
-
-def with_results(outcome: _Carrier, results: tuple[Result, ...], *, truncated: bool) -> _Carrier:
+def with_results(outcome: Found | Failed, results: tuple[Result, ...], *, truncated: bool = False) -> Found | Failed:
     """Return a copy of `outcome` that carries `results`; `truncated` is or-ed with what it said before."""
     field = "partial_results" if isinstance(outcome, Failed) else "results"
     return outcome.model_copy(update={field: results, "truncated": outcome.truncated or truncated})

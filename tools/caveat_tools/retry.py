@@ -34,7 +34,7 @@ class RecoverableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How hard to try: `attempts` in all, waits of `first_wait` × 2ⁿ up to `longest_wait`, all within `deadline` (s)."""
+    """How hard to try: `attempts` in all, waits of `first_wait` × 2ⁿ up to `longest_wait`, within `deadline` (s)."""
 
     attempts: int = 3
     first_wait: float = 0.5
@@ -69,11 +69,10 @@ async def with_retries(
     def error_of(state: RetryCallState) -> RecoverableError:
         error = state.outcome.exception() if state.outcome else None
         assert isinstance(error, RecoverableError)  # noqa: S101
-        error.attempts = state.attempt_number
         return error
 
     def wait(state: RetryCallState) -> float:
-        backoff = min(policy.longest_wait, policy.first_wait * 2 ** (state.attempt_number - 1))
+        backoff = min(policy.longest_wait, policy.first_wait * 2.0 ** (state.attempt_number - 1))
         jittered = backoff * (0.5 + clock.random() / 2)
         return max(jittered, error_of(state).retry_after_seconds or 0.0)
 

@@ -1,6 +1,6 @@
 """What a source of evidence is: one small protocol, one question form, one page form, one error.
 
-To add a source, write a class with four attributes and one method. It raises `SourceError` (or lets an
+To add a source, write a class with five attributes, `page` and `aclose`. It raises `SourceError` (or lets an
 `httpx2.TransportError` pass, which `http.get_json` has already turned into one) and returns a `Page`; retries,
 guards, snapshots, numbering and coverage are done around it.
 """
@@ -80,6 +80,10 @@ class Source(Protocol):
     @property
     def description(self) -> str:
         """One sentence for the model: what is in it, and how a query should look."""
+
+    @property
+    def place(self) -> str:
+        """Where it looks: a base URL or a folder. Snapshots of one place are never served for another."""
 
     @property
     def accepts_dates(self) -> bool:

@@ -1,0 +1,57 @@
+"""The built-in sources, one file each, and how each is opened."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx2
+
+from caveat_tools.clock import Clock
+from caveat_tools.faults import FaultPlan
+from caveat_tools.http import user_agent
+from caveat_tools.source import Source
+from caveat_tools.sources.local import LocalSource
+from caveat_tools.sources.wikipedia import WikipediaSource, empty_answer
+from caveat_tools.transport import stacked
+
+NAMES: Final = ("local", "wikipedia")
+
+
+class SourcesError(ValueError):
+    """A source that does not exist or cannot be opened; the message says what to do."""
+
+
+@asynccontextmanager
+async def open_source(
+    name: str,
+    *,
+    docs: Path | None,
+    faults: FaultPlan,
+    clock: Clock,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[Source]:
+    """Open a built-in source by name, and close it afterwards. `docs` is the folder for `local`.
+
+    Raises SourcesError, or LocalFolderError where the folder cannot be used.
+    """
+    if name == "local":
+        if docs is None:
+            raise SourcesError("the source local needs a folder: name it with --docs")
+        local = LocalSource(docs, on_progress=lambda n, total: on_progress(f"reading {docs}: {n} of {total} files"))
+        try:
+            await local.open()
+            yield local
+        finally:
+            await local.aclose()
+    elif name == "wikipedia":
+        transport = stacked(httpx2.AsyncHTTPTransport(), faults, name, empty_answer())
+        async with httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent()}) as client:
+            yield WikipediaSource(client, clock)
+    else:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise SourcesError(f"there is no source {name!r}; {hint}There are: {', '.join(NAMES)}")

@@ -1,0 +1,232 @@
+"""The command `caveat`. Imports neither the SDK nor the store until a command needs them, so that --help is quick."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from caveat_tools.faults import GRAMMAR
+
+if TYPE_CHECKING:
+    from caveat.report import Report
+    from caveat_tools.stop import Stop
+
+EXIT_GAPS, EXIT_USAGE, EXIT_NO_REPORT, EXIT_INTERRUPTED = 3, 2, 4, 130
+
+ASK_HELP = f"""Answer QUESTION from sources, with a quote for every claim and a name for every gap.
+
+QUESTION can be - to read it from standard input. The report goes to standard output (formatted on a terminal,
+Markdown in a pipe), progress to standard error.
+
+\b
+Examples:
+  caveat ask "When was the Kariba dam finished?"
+  caveat ask "What did we decide about backups?" --docs ~/notes --sources local,wikipedia --out report.md
+  caveat ask "…" --json - | jq .topics
+  caveat ask "…" --inject 'wikipedia:timeout*2,local:empty'
+  echo "a long question" | caveat ask -
+
+\b
+Model: ANTHROPIC_API_KEY asks the hosted model; ANTHROPIC_BASE_URL any server that speaks the Messages API. Without
+either, an embedded stand-in copies the best-matching sentences by fixed rules; it is no language model, and says so.
+
+\b
+Environment:
+  ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL   the model's key and address
+  CAVEAT_MODEL                            the model's name (--model)
+  CAVEAT_WIKIPEDIA_URL                    another MediaWiki API; {{language}} stands for the query's language
+  CAVEAT_CONTACT                          your address, sent to public services in the User-Agent
+  CAVEAT_HOME                             where runs and stored answers are kept
+
+\b
+Fault injection (--inject), to watch it recover:
+{"".join(f"  {line}" + chr(10) for line in GRAMMAR.splitlines())}
+\b
+Exit codes:
+  0    every topic is covered, or was searched and is not there
+  3    a report with gaps
+  2    wrong usage; nothing was spent
+  4    no report was possible; the reason is on standard error
+  130  interrupted twice
+"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("caveat"), prog_name="caveat")
+def main() -> None:
+    """A research agent that says what it could not find out."""
+
+
+@main.command(help=ASK_HELP, short_help="Answer a question from sources.")
+@click.argument("question")
+@click.option("--docs", type=click.Path(path_type=Path), help="Folder of your documents, for the source local.")
+@click.option(
+    "--sources",
+    metavar="NAME,…",
+    help="Sources to use, in order: local, wikipedia.  [default: local (with --docs) and wikipedia]",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the report here, as Markdown.")
+@click.option("--json", "json_out", metavar="FILE", help="Write the report as JSON; - for standard output.")
+@click.option("--model", metavar="NAME", help="The model to ask.  [default: CAVEAT_MODEL, else claude-sonnet-5-5]")
+@click.option("--offline", is_flag=True, help="Use the embedded stand-in even if a key is set.")
+@click.option("--inject", default="", metavar="FAULTS", help="Make calls fail on purpose; see below.")
+@click.option("--max-turns", type=click.IntRange(2, 100), default=16, show_default=True, help="Model turns at most.")
+@click.option("--max-calls", type=click.IntRange(1, 500), default=48, show_default=True, help="Searches at most.")
+@click.option(
+    "--max-tokens", type=click.IntRange(1_000), default=400_000, show_default=True, help="Tokens of retrieval at most."
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress on standard error.")
+@click.option("--verbose", "-v", is_flag=True, help="Progress with every model turn.")
+def ask(
+    question: str, docs: Path | None, sources: str | None, out: Path | None, json_out: str | None, **options: Any
+) -> None:
+    """Check all that can be checked before anything is spent, research, deliver, and exit with the report's code."""
+    text = _question(question)
+    names = _sources(sources, docs)
+    if docs is not None:
+        docs = docs.expanduser()
+        if "local" not in names:
+            raise click.UsageError("--docs is given, but --sources leaves out local")
+    to_files = [path for path in (out, Path(json_out) if json_out not in {None, "-"} else None) if path]
+    for path in to_files:
+        _check_writable(path)
+    report = _run(
+        lambda stop, on_event: _research(text, names, docs, stop, on_event, options),
+        quiet=options["quiet"],
+        verbose=options["verbose"],
+    )
+    _deliver(report, out, json_out)
+    sys.exit(report.exit_code)
+
+
+def _question(question: str) -> str:
+    if question != "-":
+        return question
+    if sys.stdin.isatty():
+        click.echo("Type the question, then Ctrl-D:", err=True)
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the question on standard input is not UTF-8: {error}") from error
+
+
+def _sources(given: str | None, docs: Path | None) -> list[str]:
+    if given is None:
+        return ["local", "wikipedia"] if docs else ["wikipedia"]
+    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    if not names:
+        raise click.UsageError("--sources names no source")
+    return names
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that could not be written, before anything is spent; what is in it stays until then."""
+    existed = path.exists()
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise click.UsageError(f"cannot write {path}: {error.strerror}") from error
+    if not existed:
+        path.unlink()
+
+
+async def _research(
+    question: str,
+    names: list[str],
+    docs: Path | None,
+    stop: Stop,
+    on_event: Callable[[Any], None],
+    options: dict[str, Any],
+) -> Report:
+    from caveat.loop import Limits  # noqa: PLC0415
+    from caveat.session import research  # noqa: PLC0415
+
+    return await research(
+        question,
+        sources=names,
+        docs=docs,
+        model=options["model"],
+        offline=options["offline"],
+        inject=options["inject"],
+        limits=Limits(turns=options["max_turns"], calls=options["max_calls"], tokens=options["max_tokens"]),
+        stop=stop,
+        on_event=on_event,
+    )
+
+
+def _run(work: Callable[[Stop, Callable[[Any], None]], Any], *, quiet: bool, verbose: bool) -> Report:
+    """Run the research; Ctrl-C once asks for a report of what there is, twice leaves."""
+    from caveat.errors import USAGE_ERRORS, NoReportError  # noqa: PLC0415
+    from caveat.progress import Progress  # noqa: PLC0415
+    from caveat_tools.stop import Stop  # noqa: PLC0415
+
+    progress = Progress(quiet=quiet, verbose=verbose)
+
+    async def session() -> Report:
+        stop = Stop()
+
+        def interrupted() -> None:
+            if stop.asked:
+                _leave()
+            progress.note("stopping; the report of what there is comes now. Ctrl-C again leaves at once.")
+            stop.ask()
+
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(NotImplementedError):  # Windows has no such handlers; there Ctrl-C leaves at once
+            loop.add_signal_handler(signal.SIGINT, interrupted)
+            loop.add_signal_handler(signal.SIGTERM, interrupted)
+        return await work(stop, progress)
+
+    try:
+        return asyncio.run(session())
+    except USAGE_ERRORS as error:
+        raise click.UsageError(str(error)) from error
+    except NoReportError as error:
+        click.echo(f"caveat: no report: {error}", err=True)
+        sys.exit(EXIT_NO_REPORT)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _leave() -> NoReturn:
+    import os  # noqa: PLC0415
+
+    os._exit(EXIT_INTERRUPTED)
+
+
+def _deliver(report: Report, out: Path | None, json_out: str | None) -> None:
+    """Write the report where it was asked for; a file that cannot be written any more sends it to standard output."""
+    shown = False
+    for path, text in (
+        (out, report.markdown),
+        (Path(json_out) if json_out not in {None, "-"} else None, report.to_json()),
+    ):
+        if path is None:
+            continue
+        try:
+            path.write_text(text, encoding="utf-8")
+            click.echo(f"caveat: wrote {path}", err=True)
+        except OSError as error:
+            click.echo(f"caveat: cannot write {path} ({error.strerror}); here it is instead:", err=True)
+            click.echo(text)
+            shown = True
+    if json_out == "-":
+        click.echo(report.to_json())
+    elif out is None and json_out is None and not shown:
+        if sys.stdout.isatty():
+            from rich.console import Console  # noqa: PLC0415
+
+            from caveat.render import print_report  # noqa: PLC0415
+
+            print_report(report, Console())
+        else:
+            click.echo(report.markdown, nl=False)

@@ -1,0 +1,235 @@
+"""Ledger and claims become a report, by rules and not by a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from caveat import render
+from caveat.claims import Claim
+from caveat.ledger import Entry, Ledger, unresolved
+from caveat.loop import AgentEnd
+from caveat.report import UNASSIGNED, Gap, ModelNote, Query, Report, ReportClaim, ReportSource, Run, Topic
+from caveat.synthesis import CITATION, Synthesis, TopicClaims, cited_claims
+from caveat_tools.outcome import Failed
+
+TRY_NEXT: Final[dict[str, str]] = {
+    "timeout": "ask again later; {source} may have been slow",
+    "unavailable": "ask again when {source} can be reached",
+    "rate_limited": "ask again after a pause; {source} had too many requests",
+    "invalid_query": "ask with other words; {source} did not accept the query",
+    "not_found": "look for the page elsewhere",
+    "access_denied": "give {source} the key or the permission that it asks for",
+    "malformed_response": "ask again later; {source} sent a damaged answer",
+    "budget_exhausted": "ask again with a larger budget (--max-turns, --max-calls)",
+    "cancelled": "ask again and let the run finish",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a report is made of."""
+
+    question: str
+    ledger: Ledger
+    claims: Sequence[Claim]
+    model_notes: Sequence[tuple[str | None, str]]
+    end: AgentEnd
+    notes: Sequence[str]
+    unread: Sequence[str]
+    """What a source could not read of itself: one sentence each; a gap of the whole run."""
+
+
+def verified(material: Material) -> dict[str, dict[str, Claim]]:
+    """Return the verified claims of each topic, numbered C1, C2, … through the whole report."""
+    numbered: dict[str, dict[str, Claim]] = {topic: {} for topic in material.ledger.topics}
+    good = [claim for topic in numbered for claim in material.claims if claim.topic == topic and claim.verified]
+    for number, claim in enumerate(good, 1):
+        numbered[claim.topic][f"C{number}"] = claim
+    return numbered
+
+
+def for_synthesis(material: Material) -> list[TopicClaims]:
+    """Return what synthesis may write about."""
+    ledger = material.ledger
+    return [
+        TopicClaims(key, ledger.topics[key], ledger.state(key, has_verified_claim=bool(claims)), claims)
+        for key, claims in verified(material).items()
+    ]
+
+
+def topics_of(material: Material) -> tuple[Topic, ...]:
+    """Return all topics with state and queries."""
+    ledger, claims = material.ledger, verified(material)
+    return tuple(
+        Topic(
+            id=key,
+            topic=text,
+            state=ledger.state(key, has_verified_claim=bool(claims[key])),
+            queries=tuple(query_row(ledger, entry, has_claim=bool(claims[key])) for entry in ledger.of(key)),
+        )
+        for key, text in ledger.topics.items()
+    )
+
+
+def query_row(ledger: Ledger, entry: Entry, *, has_claim: bool) -> Query:
+    """Return one ledger entry as the report tells it."""
+    outcome = entry.outcome
+    return Query(
+        source=entry.source,
+        query=entry.ask.query,
+        status=outcome.status,
+        error_type=outcome.error_type if isinstance(outcome, Failed) else None,
+        attempts=outcome.attempts if isinstance(outcome, Failed) else 1,
+        next=ledger.next_after(entry, has_verified_claim=has_claim),
+        served_from="snapshot" if entry.is_snapshot else None,
+    )
+
+
+def gaps_of(material: Material, topics: Sequence[Topic]) -> tuple[Gap, ...]:
+    """Return every gap: unresolved failures by topic and source, topics never searched, an unfinished run."""
+    gaps: list[Gap] = []
+    for topic in topics:
+        entries = material.ledger.of(topic.id)
+        for source, failures in _by_source(unresolved(entries)).items():
+            gaps.append(_gap(topic.id, source, failures))
+        if topic.state == "not_attempted" and not any(gap.topic == topic.id for gap in gaps):
+            gaps.append(
+                Gap(
+                    topic=topic.id,
+                    source="",
+                    error_type="not_attempted",
+                    why="nothing was searched for this topic",
+                    try_next=("ask about this topic alone",),
+                )
+            )
+    for source, failures in _by_source([e for e in material.ledger.of(None) if e.is_access_failure]).items():
+        gaps.append(_gap(None, source, failures))
+    if material.end.reason != "finished":
+        gaps.append(
+            Gap(
+                topic=None,
+                source="model",
+                error_type=material.end.reason,
+                why=f"the research did not come to its end: {material.end.detail}",
+                try_next=("ask again",),
+            )
+        )
+    gaps += [
+        Gap(topic=None, source="local", error_type="unreadable", why=why, try_next=("make the files readable",))
+        for why in material.unread
+    ]
+    return tuple(gaps)
+
+
+def _by_source(entries: Sequence[Entry]) -> dict[str, list[Failed]]:
+    grouped: dict[str, list[Failed]] = {}
+    for entry in entries:
+        if isinstance(entry.outcome, Failed):
+            grouped.setdefault(entry.source, []).append(entry.outcome)
+    return grouped
+
+
+def _gap(topic: str | None, source: str, failures: Sequence[Failed]) -> Gap:
+    last = failures[-1]
+    attempts = sum(failure.attempts for failure in failures)
+    asked = (
+        f"after {attempts} attempts" if attempts > 1 else "at the first attempt" if attempts else "without being asked"
+    )
+    partial = sum(len(failure.partial_results) for failure in failures)
+    kept = f"; {partial} results that had arrived before were kept" if partial else ""
+    queries = ", ".join(dict.fromkeys(f"“{failure.attempted_query}”" for failure in failures))
+    return Gap(
+        topic=topic,
+        source=source,
+        error_type=last.error_type,
+        why=f"{source} could not be searched for {queries}: {last.error_type} {asked}: {last.message}{kept}",
+        try_next=(TRY_NEXT.get(last.error_type, "ask again later").format(source=source),),
+    )
+
+
+def report_claims(material: Material) -> tuple[ReportClaim, ...]:
+    """Return all claims in the order in which they were handed over."""
+    return tuple(
+        ReportClaim(
+            text=claim.text,
+            topic=claim.topic if claim.topic in material.ledger.topics else UNASSIGNED,
+            verified=claim.verified,
+            evidence=tuple(ReportClaim.Evidence(id=e.id, quote=e.quote) for e in claim.evidence),
+            why="; ".join(claim.problems) or None,
+        )
+        for claim in material.claims
+    )
+
+
+def sources_of(material: Material) -> tuple[ReportSource, ...]:
+    """Return the passages that verified claims quote, in the order of their ids."""
+    quoted = {e.id for claim in material.claims if claim.verified for e in claim.evidence}
+    return tuple(
+        ReportSource(
+            id=key,
+            source=evidence.source,
+            title=evidence.result.title,
+            url=evidence.result.url,
+            retrieved_at=evidence.retrieved_at,
+            snapshot_age_seconds=evidence.snapshot_age_seconds,
+        )
+        for key, evidence in material.ledger.evidence.items()
+        if key in quoted
+    )
+
+
+def prose(claims: Mapping[str, Claim], synthesis: Synthesis | None, topic: str) -> str | None:
+    """Return the topic's prose with evidence ids for claim ids, or None where its claims must speak for themselves."""
+    text = synthesis.sections.get(topic) if synthesis else None
+    if text is None:
+        return None
+
+    def evidence_ids(citation: str) -> str:
+        ids = dict.fromkeys(e.id for key in cited_claims(citation) for e in claims[key].evidence)
+        return f"[{', '.join(ids)}]"
+
+    return CITATION.sub(lambda match: evidence_ids(match.group()), text)
+
+
+def compose(material: Material, synthesis: Synthesis | None, run: Run) -> Report:
+    """Return the finished report with its Markdown."""
+    claims, topics = verified(material), topics_of(material)
+    gaps = gaps_of(material, topics)
+    written = tuple(
+        topic.model_copy(
+            update={
+                "text": render.topic_text(
+                    topic,
+                    prose(claims[topic.id], synthesis, topic.id),
+                    claims[topic.id],
+                    [gap for gap in gaps if gap.topic == topic.id],
+                    _why_no_prose(synthesis, topic.id),
+                )
+            }
+        )
+        for topic in topics
+    )
+    ledger = material.ledger
+    report = Report(
+        question=material.question,
+        answer="",
+        topics=written,
+        unassigned=tuple(query_row(ledger, entry, has_claim=False) for entry in ledger.of(None)),
+        claims=report_claims(material),
+        sources=sources_of(material),
+        gaps=gaps,
+        model_notes=tuple(ModelNote(topic=topic, what=what) for topic, what in material.model_notes),
+        notes=tuple(material.notes),
+        run=run,
+    )
+    return report.model_copy(update={"answer": render.markdown(report)})
+
+
+def _why_no_prose(synthesis: Synthesis | None, topic: str) -> str:
+    if synthesis is None:
+        return "the research ended before a text could be written"
+    if topic in synthesis.rejected:
+        return f"the text that the model wrote did not hold ({synthesis.rejected[topic]})"
+    return f"the model wrote no text ({synthesis.end.detail})"

@@ -1,0 +1,267 @@
+"""The coordinator's own tools: plan_topics, search and report_findings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from caveat.claims import Claim, check
+from caveat.ledger import MAX_TOPICS, Ledger
+from caveat.loop import Call, Reply
+from caveat_tools.outcome import MAX_QUERY_CHARS, MAX_RESULTS, Empty, Failed, Found, fitted, wire
+from caveat_tools.plain_text import one_line, plain
+from caveat_tools.search import Searcher
+from caveat_tools.source import Ask
+
+MAX_FINDINGS: Final = 60
+MAX_EVIDENCE: Final = 6
+
+_Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+_Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PlanTopics(_Arguments):
+    """Arguments of plan_topics."""
+
+    topics: Annotated[list[_Words], Field(min_length=1, max_length=MAX_TOPICS)] = Field(
+        description="What must be found out to answer the question, each in one short phrase."
+    )
+
+
+class SearchArguments(_Arguments):
+    """Arguments of search."""
+
+    topic_id: str = Field(description="The topic this search is for: an id that plan_topics gave.")
+    source: str = Field(description="The source to ask.")
+    query: Annotated[_Words, Field(max_length=MAX_QUERY_CHARS)] = Field(
+        description="A few key words in the language of the source, not a sentence."
+    )
+    date_from: _Day | None = Field(None, description="Earliest day, YYYY-MM-DD; only for sources that take dates.")
+    date_to: _Day | None = Field(None, description="Latest day, YYYY-MM-DD; only for sources that take dates.")
+    limit: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = Field(5, description="How many results at most.")
+    use_snapshot: bool = Field(
+        False,  # noqa: FBT003 - the default of a field
+        description="Serve the stored answer to exactly this query; only where a failure offered use_cached_snapshot.",
+    )
+
+    def ask(self) -> Ask:
+        """Return the call as the tools know it."""
+        return Ask(self.query, self.date_from, self.date_to, self.limit)
+
+
+class EvidenceArguments(_Arguments):
+    """One piece of evidence."""
+
+    id: str = Field(description="The id of a result, such as S4.")
+    quote: str = Field(description="Words copied from that result's text, unchanged and without gaps.")
+
+
+class FindingArguments(_Arguments):
+    """One finding."""
+
+    topic_id: str = Field(description="The topic it answers.")
+    text: str = Field(description="One statement, in the language of the question, that the quotes support.")
+    evidence: Annotated[list[EvidenceArguments], Field(max_length=MAX_EVIDENCE)] = Field(
+        description="At least one quote; every quote is checked by code."
+    )
+
+
+class NotFoundArguments(_Arguments):
+    """One thing that could not be found out."""
+
+    topic_id: str = Field(description="The topic it belongs to.")
+    what: str = Field(
+        description="What could not be found out, and whether it was not there or could not be looked up."
+    )
+
+
+class ReportFindings(_Arguments):
+    """Arguments of report_findings."""
+
+    findings: Annotated[list[FindingArguments], Field(max_length=MAX_FINDINGS)] = Field(
+        default_factory=list, description="What was found out, every statement with its evidence."
+    )
+    not_found: Annotated[list[NotFoundArguments], Field(max_length=MAX_FINDINGS)] = Field(
+        default_factory=list, description="What could not be found out, per topic."
+    )
+
+
+def definition(name: str, description: str, arguments: type[BaseModel]) -> dict[str, Any]:
+    """Return a tool's definition for the Messages API, without the titles that pydantic adds."""
+    return {"name": name, "description": description, "input_schema": _untitled(arguments.model_json_schema())}
+
+
+def _untitled(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {k: _untitled(v) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
+    return [_untitled(item) for item in schema] if isinstance(schema, list) else schema
+
+
+@dataclass
+class PlanTopicsTool:
+    """Gives ids to the topics that the question falls into."""
+
+    ledger: Ledger
+    name: str = "plan_topics"
+    closes: bool = False
+    arguments: type[BaseModel] = PlanTopics
+
+    def definition(self) -> dict[str, Any]:
+        """Return the tool's definition."""
+        return definition(
+            self.name,
+            "Name the topics that must be looked into. Each gets an id (T1, T2, …). Topics can be added later, but not "
+            f"renamed or removed; {MAX_TOPICS} are possible.",
+            self.arguments,
+        )
+
+    async def run(self, arguments: PlanTopics) -> dict[str, str]:
+        """Enter the topics, so that a search in the same turn can name them."""
+        return self.ledger.plan(arguments.topics)
+
+    def settle(self, _call: Call, _arguments: PlanTopics, result: dict[str, str]) -> Reply:
+        """Answer with the ids."""
+        return Reply({"topics": [{"id": key, "topic": text} for key, text in result.items()]})
+
+
+@dataclass
+class SearchTool:
+    """Asks one source for one topic."""
+
+    ledger: Ledger
+    searcher: Searcher
+    name: str = "search"
+    closes: bool = False
+    arguments: type[BaseModel] = SearchArguments
+
+    def definition(self) -> dict[str, Any]:
+        """Return the tool's definition, with the sources of this run."""
+        sources = self.searcher.sources
+        about = "\n".join(
+            f"- {s.name}: {s.description} {'Takes' if s.accepts_dates else 'Does not take'} date_from and date_to."
+            for s in sources
+        )
+        tool = definition(self.name, f"Search one source for one topic. Sources:\n{about}", self.arguments)
+        tool["input_schema"]["properties"]["source"]["enum"] = [s.name for s in sources]
+        return tool
+
+    async def run(self, arguments: SearchArguments) -> Found | Empty | Failed:
+        """Search, or refuse a topic that was never planned."""
+        if arguments.topic_id not in self.ledger.topics:
+            known = ", ".join(f"{key} ({one_line(text, 60)})" for key, text in self.ledger.topics.items())
+            return self.searcher.refused(
+                arguments.source,
+                arguments.query,
+                "invalid_arguments",
+                f"there is no topic {one_line(arguments.topic_id, 40)!r}",
+                f"Use one of the topics {known}, or add one with plan_topics.",
+            )
+        return await self.searcher.search(arguments.source, arguments.ask(), use_snapshot=arguments.use_snapshot)
+
+    def settle(self, call: Call, arguments: SearchArguments, result: Found | Empty | Failed) -> Reply:
+        """Number the results in the order of the calls and enter them."""
+        outcome = self.ledger.record(arguments.topic_id, call, arguments.ask(), result)
+        return Reply(wire(outcome), is_error=isinstance(outcome, Failed))
+
+
+@dataclass
+class ReportFindingsTool:
+    """Takes the findings over, checks every quote, and sends a report with wrong ones back, once."""
+
+    ledger: Ledger
+    claims: list[Claim] = field(default_factory=list)
+    notes: list[tuple[str | None, str]] = field(default_factory=list)
+    sent_back: bool = False
+    name: str = "report_findings"
+    closes: bool = True
+    arguments: type[BaseModel] = ReportFindings
+
+    def definition(self) -> dict[str, Any]:
+        """Return the tool's definition."""
+        return definition(
+            self.name,
+            "Hand over what was found out. This ends the research. Every quote is looked up in the stored text of its "
+            "result; a statement with a quote that is not there is shown as unverified and covers nothing.",
+            self.arguments,
+        )
+
+    async def run(self, arguments: ReportFindings) -> ReportFindings:
+        """Nothing to wait for: the check needs the results of this turn's other calls, so it happens in `settle`."""
+        return arguments
+
+    def settle(self, call: Call, arguments: ReportFindings, _result: ReportFindings) -> Reply:
+        """Check and keep the claims. A later report takes the place of an earlier one."""
+        stored = self.ledger.stored_texts()
+        self.claims = [
+            check(plain(f.text), f.topic_id, [(e.id, e.quote) for e in f.evidence], stored) for f in arguments.findings
+        ]
+        self.notes = [
+            (n.topic_id if n.topic_id in self.ledger.topics else None, plain(n.what)) for n in arguments.not_found
+        ]
+        problems = [
+            {"finding": number, "problems": reasons}
+            for number, claim in enumerate(self.claims, 1)
+            if (reasons := self._problems(claim))
+        ]
+        if problems and not self.sent_back and not call.last:
+            self.sent_back = True
+            guidance = (
+                "Copy the quotes from the results' text, or drop the statements, and call report_findings once more "
+                "with the whole report."
+            )
+            return Reply({"status": "revise", "problems": problems, "guidance": guidance})
+        return Reply({"status": "accepted", "verified": sum(c.verified for c in self.claims)}, final=True)
+
+    def _problems(self, claim: Claim) -> list[str]:
+        topic = [] if claim.topic in self.ledger.topics else [f"there is no topic {claim.topic!r}"]
+        return topic + list(claim.problems)
+
+
+@dataclass
+class OwnTool:
+    """A caller's own tool: a name, a description, a pydantic model of the arguments and an async function.
+
+    The function returns a Found, Empty or Failed, whose results become evidence that can be cited; or a dict that goes
+    to the model as it is. If the arguments have a `topic_id`, the call counts for that topic.
+    """
+
+    name: str
+    description: str
+    arguments: type[BaseModel]
+    call: Callable[[Any], Awaitable[Any]]
+    ledger: Ledger | None = None
+    closes: bool = False
+
+    def definition(self) -> dict[str, Any]:
+        """Return the tool's definition."""
+        return definition(self.name, self.description, self.arguments)
+
+    async def run(self, arguments: BaseModel) -> Any:
+        """Call the caller's function."""
+        return await self.call(arguments)
+
+    def settle(self, call: Call, arguments: BaseModel, result: Any) -> Reply:
+        """Enter an outcome into the ledger; pass anything else on."""
+        if not isinstance(result, Found | Empty | Failed) or self.ledger is None:
+            return Reply(result if isinstance(result, dict) else {"result": result})
+        query = result.attempted_query if isinstance(result, Failed) else result.query
+        outcome = self.ledger.record(getattr(arguments, "topic_id", None), call, Ask(query), fitted(result))
+        return Reply(wire(outcome), is_error=isinstance(outcome, Failed))
+
+
+def refusal_recorder(ledger: Ledger) -> Callable[[Call, dict[str, Any], Failed], None]:
+    """Return what enters a call that the loop refused: under its topic if it names one, else under none."""
+
+    def record(call: Call, raw: dict[str, Any], failed: Failed) -> None:
+        topic = raw.get("topic_id")
+        ask = Ask(failed.attempted_query)
+        ledger.record(topic if isinstance(topic, str) else None, call, ask, failed)
+
+    return record

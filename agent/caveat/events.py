@@ -1,0 +1,37 @@
+"""What research() tells its listener while it works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from caveat.loop import TurnStarted
+from caveat_tools.retry import Waiting
+from caveat_tools.search import SearchEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """First of all: the run's id, the model, the sources."""
+
+    run_id: str
+    model: str
+    offline: bool
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWaiting:
+    """Before the model is asked again."""
+
+    waiting: Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something worth a line that is not an outcome."""
+
+    text: str
+
+
+Event: TypeAlias = RunStarted | TurnStarted | SearchEvent | ModelWaiting | Notice

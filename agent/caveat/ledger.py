@@ -1,0 +1,192 @@
+"""The ledger: what was asked, where, with what outcome, what the coordinator did next, and so what each topic is worth.
+
+Coverage is computed here, from outcomes and verified claims, and from nothing that a model says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from caveat.loop import Call
+from caveat_tools.outcome import Empty, Failed, Found, Result, results_of, with_results
+from caveat_tools.plain_text import one_line
+from caveat_tools.source import Ask
+
+State: TypeAlias = Literal["covered", "partial", "searched_empty", "failed", "not_attempted"]
+Next: TypeAlias = Literal["retried_same", "retried_changed", "alternative", "snapshot", "went_on", "gave_up"]
+
+MAX_TOPICS: Final = 8
+NOT_THE_SOURCES_FAULT: Final = frozenset({"invalid_arguments", "blocked"})
+"""Failures of the call itself: the model's mistake or a repeat that the guard refused. They leave no gap of their own,
+since the answer that the guard refers to is in the ledger already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One search call: its topic (None: it fits none), where it stood, and its outcome with numbered results."""
+
+    topic: str | None
+    call: Call
+    ask: Ask
+    outcome: Found | Empty | Failed
+
+    @property
+    def source(self) -> str:
+        """The source that was asked, or that the model believed to exist."""
+        return self.outcome.source
+
+    @property
+    def is_snapshot(self) -> bool:
+        """True for an answer out of the cache."""
+        return isinstance(self.outcome, Found) and self.outcome.served_from == "snapshot"
+
+    @property
+    def answered(self) -> bool:
+        """True where the source itself answered: found or empty, live."""
+        return not isinstance(self.outcome, Failed) and not self.is_snapshot
+
+    @property
+    def is_access_failure(self) -> bool:
+        """True where a source that should have been searched was not: all failures but those of the call itself."""
+        return isinstance(self.outcome, Failed) and self.outcome.error_type not in NOT_THE_SOURCES_FAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A numbered passage that was shown to the model, with where and when it was had."""
+
+    result: Result
+    source: str
+    retrieved_at: str
+    snapshot_age_seconds: int | None = None
+
+
+class Ledger:
+    """The account of one run. Entries come in tool_use order, never in order of arrival."""
+
+    def __init__(self, question: str, now: Callable[[], str]) -> None:
+        """`now` gives the time of retrieval as ISO 8601."""
+        self._question = question
+        self._now = now
+        self._planned = False
+        self.topics: dict[str, str] = {"T1": question}
+        self.entries: list[Entry] = []
+        self.evidence: dict[str, Evidence] = {}
+        self._numbers: dict[tuple[str, str, str], str] = {}
+
+    def plan(self, topics: Iterable[str]) -> dict[str, str]:
+        """Add topics and return those named, by id; one that is there already keeps its id. None is ever removed.
+
+        The first plan takes the place of the topic that stands for the whole question, unless that was searched.
+        """
+        if not self._planned and not self.entries:
+            self.topics.clear()
+        self._planned = True
+        ids = {text: key for key, text in self.topics.items()}
+        named: dict[str, str] = {}
+        for topic in topics:
+            text = one_line(topic, 300)
+            if text and text not in ids and len(self.topics) < MAX_TOPICS:
+                ids[text] = f"T{len(self.topics) + 1}"
+                self.topics[ids[text]] = text
+            if text in ids:
+                named[ids[text]] = text
+        if not self.topics:
+            self.topics["T1"] = self._question
+        return named
+
+    def record(
+        self, topic: str | None, call: Call, ask: Ask, outcome: Found | Empty | Failed
+    ) -> Found | Empty | Failed:
+        """Number the outcome's results, keep them as evidence, enter the call; return the numbered outcome."""
+        results = results_of(outcome)
+        if results and not isinstance(outcome, Empty):
+            outcome = with_results(outcome, tuple(self._numbered(outcome, result) for result in results))
+        self.entries.append(Entry(topic if topic in self.topics else None, call, ask, outcome))
+        return outcome
+
+    def _numbered(self, outcome: Found | Failed, result: Result) -> Result:
+        """Return the result with its id; the same passage of the same source always has the same one."""
+        key = (outcome.source, result.url, result.text)
+        if key not in self._numbers:
+            self._numbers[key] = f"S{len(self._numbers) + 1}"
+            age = outcome.snapshot_age_seconds if isinstance(outcome, Found) else None
+            numbered = result.model_copy(update={"id": self._numbers[key]})
+            self.evidence[numbered.id] = Evidence(numbered, outcome.source, self._now(), age)
+        return result.model_copy(update={"id": self._numbers[key]})
+
+    def stored_texts(self) -> dict[str, str]:
+        """Return the text of every piece of evidence by id: what quotes are checked against."""
+        return {key: evidence.result.text for key, evidence in self.evidence.items()}
+
+    def of(self, topic: str | None) -> list[Entry]:
+        """Return the entries of one topic, or those that belong to none."""
+        return [entry for entry in self.entries if entry.topic == topic]
+
+    def state(self, topic: str, *, has_verified_claim: bool) -> State:
+        """Return the topic's coverage by the rules of docs/coverage.md."""
+        entries = self.of(topic)
+        sent = [e for e in entries if e.answered or e.is_snapshot or e.is_access_failure]
+        open_failures = unresolved(entries)
+        if has_verified_claim:
+            return "partial" if open_failures else "covered"
+        if not sent or all(_was_never_sent(entry) for entry in sent):
+            return "not_attempted"
+        return "failed" if open_failures else "searched_empty"
+
+    def next_after(self, entry: Entry, *, has_verified_claim: bool) -> Next | None:
+        """Return what the coordinator did after a failure, by its next call on the topic; None after a success."""
+        if not isinstance(entry.outcome, Failed):
+            return None
+        later = [e for e in self.of(entry.topic) if e.call.turn > entry.call.turn]
+        if not later:
+            return "went_on" if has_verified_claim else "gave_up"
+        following = later[0]
+        for candidate in later:
+            if candidate.call.turn == following.call.turn and candidate.source == entry.source:
+                following = candidate
+                break
+        if following.source != entry.source:
+            return "alternative"
+        if following.ask.key() != entry.ask.key():
+            return "retried_changed"
+        return "snapshot" if following.is_snapshot else "retried_same"
+
+
+def unresolved(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the access failures that no later call made good, in order.
+
+    A later call to the same source makes one failure good if it is the same query and was answered, or another query
+    that found something. Each call makes good one failure only. Another source, a snapshot, or another query that found
+    nothing does not: the failed query's own answer is still unknown.
+    """
+    still_open = [entry for entry in entries if entry.is_access_failure]
+    spent: set[int] = set()
+    for fits in (_same_query, _other_query_found):
+        for failure in list(still_open):
+            for place, entry in enumerate(entries):
+                later = entry.call.turn > failure.call.turn and entry.source == failure.source and entry.answered
+                if later and place not in spent and fits(failure, entry):
+                    spent.add(place)
+                    still_open.remove(failure)
+                    break
+    return still_open
+
+
+def _same_query(failure: Entry, entry: Entry) -> bool:
+    return entry.ask.key() == failure.ask.key()
+
+
+def _other_query_found(_failure: Entry, entry: Entry) -> bool:
+    return isinstance(entry.outcome, Found)
+
+
+def _was_never_sent(entry: Entry) -> bool:
+    outcome = entry.outcome
+    return (
+        isinstance(outcome, Failed)
+        and outcome.attempts == 0
+        and outcome.error_type in {"budget_exhausted", "cancelled"}
+    )

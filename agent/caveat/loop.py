@@ -1,0 +1,319 @@
+"""run_agent(): the only turn loop. Coordinator and synthesis are the same loop with other prompts and tools.
+
+    ask the model → run the turn's tool_use blocks side by side → answer all of them in one user message → again
+
+Every tool_use gets its tool_result, in tool_use order, whatever happened to it: unknown tool, arguments that do not
+fit, budget, a stop. History is only ever appended to. A named failure ends up in a tool_result or in the AgentEnd;
+any other exception is a bug or a cassette miss and ends the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from pydantic import BaseModel, ValidationError
+
+from caveat.model import Block, Message, Model, ModelError, Turn
+from caveat_tools.outcome import MAX_QUERY_CHARS, ErrorType, Failed, clip, to_json, wire
+from caveat_tools.plain_text import one_line
+from caveat_tools.stop import Stop, Stopped
+
+STOP_GRACE_SECONDS: Final = 0.5
+"""How long a tool that knows of the stop may take to hand over its partial results before it is cancelled."""
+
+EndReason: TypeAlias = Literal[
+    "finished", "turns_spent", "tokens_spent", "no_report", "refused", "context_full", "model_failed", "stopped"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one agent may spend. `tokens` counts input and output of all its turns."""
+
+    turns: int = 16
+    calls: int = 48
+    calls_per_turn: int = 12
+    tokens: int = 400_000
+    nudges: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Which tool call this is: the agent's turn, from 1, and the place among the turn's tool_use blocks, from 0.
+
+    `last` says that no further turn will come, so that work which is handed over now cannot go back for revision.
+    """
+
+    turn: int
+    place: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One tool_result. `final` ends the agent after this turn."""
+
+    body: dict[str, Any]
+    is_error: bool = False
+    final: bool = False
+
+
+class Tool(Protocol):
+    """What the model can call. `run` happens side by side with its siblings; `settle` in tool_use order afterwards."""
+
+    @property
+    def name(self) -> str:
+        """The name on the wire."""
+
+    @property
+    def closes(self) -> bool:
+        """True for the tool that hands over the agent's work; it runs even when the budget is spent."""
+
+    @property
+    def arguments(self) -> type[BaseModel]:
+        """The pydantic model of the arguments."""
+
+    def definition(self) -> dict[str, Any]:
+        """Return name, description and input_schema for the request."""
+
+    async def run(self, arguments: Any) -> Any:
+        """Do the work. Named failures are returned, not raised."""
+
+    def settle(self, call: Call, arguments: Any, result: Any) -> Reply:
+        """Turn what `run` returned into the tool_result; number and record what needs the order of the calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnd:
+    """How an agent ended: why, in which words for a reader, after how many complete turns, and all that was said."""
+
+    reason: EndReason
+    detail: str
+    turns: int
+    messages: list[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """Told to the listener before each request to the model."""
+
+    agent: str
+    turn: int
+
+
+@dataclass
+class _Agent:
+    """The state of one run of the loop."""
+
+    tools: dict[str, Tool]
+    limits: Limits
+    stop: Stop
+    refuse: Callable[[Call, dict[str, Any], Failed], None]
+    messages: list[Message]
+    turns: int = 0
+    calls: int = 0
+    tokens: int = 0
+    nudges: int = 0
+    warned: set[str] = field(default_factory=set)
+
+    @property
+    def closing(self) -> str:
+        return next(name for name, tool in self.tools.items() if tool.closes)
+
+    @property
+    def has_one_turn_left(self) -> bool:
+        return self.turns + 1 >= self.limits.turns or self.tokens >= self.limits.tokens
+
+    def end(self, reason: EndReason, detail: str) -> AgentEnd:
+        return AgentEnd(reason, detail, self.turns, self.messages)
+
+
+async def run_agent(  # noqa: PLR0913 - the loop's seams
+    *,
+    name: str,
+    model: Model,
+    system: str,
+    tools: Sequence[Tool],
+    opening: str,
+    limits: Limits,
+    stop: Stop,
+    refuse: Callable[[Call, dict[str, Any], Failed], None] = lambda *_: None,
+    on_event: Callable[[TurnStarted], None] = lambda _: None,
+) -> AgentEnd:
+    """Run one agent until it hands over its work, or something ends it.
+
+    Exactly one of `tools` closes. `refuse` hears of every call that was answered without being run: the call, the
+    arguments as the model sent them, and the Failed it got.
+    """
+    agent = _Agent({tool.name: tool for tool in tools}, limits, stop, refuse, [{"role": "user", "content": opening}])
+    definitions = [tool.definition() for tool in tools]
+    while True:
+        last = agent.has_one_turn_left
+        on_event(TurnStarted(name, agent.turns + 1))
+        try:
+            turn = await stop.race(model.turn(system, agent.messages, definitions))
+        except Stopped:
+            return agent.end("stopped", "stopped by request")
+        except ModelError as error:
+            return agent.end("model_failed", error.message)
+        agent.turns += 1
+        agent.tokens += turn.tokens
+        if turn.content and turn.stop_reason != "refusal":
+            agent.messages.append({"role": "assistant", "content": turn.content})
+        results, finished = await _answered(agent, turn, last=last)
+        if not results and turn.stop_reason != "pause_turn":
+            agent.nudges += 1
+            results = [_text(f"You have not handed over your work. Call {agent.closing} now, with whatever you have.")]
+        end = _ending(agent, turn, last=last, finished=finished)
+        if end is None:
+            results += _warnings(agent)
+        if results:
+            agent.messages.append({"role": "user", "content": results})
+        if end is not None:
+            return end
+
+
+def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEnd | None:
+    """Return how the agent ends after this turn, or None where it goes on."""
+    limits = agent.limits
+    endings: list[tuple[bool, EndReason, str]] = [
+        (finished, "finished", "the work was handed over"),
+        (agent.stop.asked, "stopped", "stopped by request"),
+        (turn.stop_reason == "refusal", "refused", "the model declined to go on"),
+        (
+            turn.stop_reason == "model_context_window_exceeded",
+            "context_full",
+            "the conversation no longer fits the model's context",
+        ),
+        (agent.nudges > limits.nudges, "no_report", f"the model never called {agent.closing}"),
+        (last and agent.turns >= limits.turns, "turns_spent", f"the limit of {limits.turns} turns was reached"),
+        (last, "tokens_spent", f"the limit of {limits.tokens} tokens was reached"),
+    ]
+    return next((agent.end(reason, detail) for applies, reason, detail in endings if applies), None)
+
+
+async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Block], bool]:
+    """Run the turn's calls side by side; return their tool_results in tool_use order, and whether one was final."""
+    uses = turn.tool_uses if turn.stop_reason != "refusal" else []
+    calls = [Call(agent.turns, place, last) for place in range(len(uses))]
+    prepared = [_prepared(agent, turn, use, call) for use, call in zip(uses, calls, strict=True)]
+    outcomes = await _side_by_side(agent.stop, [job for job in prepared if isinstance(job, _Job)])
+    blocks, finished = [], False
+    for use, call, job in zip(uses, calls, prepared, strict=True):
+        if isinstance(job, _Job) and job.place in outcomes:
+            reply = job.tool.settle(call, job.arguments, outcomes[job.place])
+        else:
+            failed = _cancelled(job) if isinstance(job, _Job) else job
+            agent.refuse(call, use["input"], failed)
+            reply = Reply(wire(failed), is_error=True)
+        finished |= reply.final
+        block = {"type": "tool_result", "tool_use_id": use["id"], "content": to_json(reply.body)}
+        blocks.append({**block, "is_error": True} if reply.is_error else block)
+    return blocks, finished
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A call that is to be run."""
+
+    place: int
+    tool: Tool
+    arguments: BaseModel
+
+
+def _prepared(agent: _Agent, turn: Turn, use: Block, call: Call) -> _Job | Failed:
+    """Validate one tool_use; return what to run, or the Failed that answers it."""
+    tool = agent.tools.get(use["name"])
+    if tool is None:
+        known = ", ".join(agent.tools)
+        return _not_run(use, "invalid_arguments", f"there is no tool {use['name']!r}", f"Use one of: {known}.")
+    if use["id"] in turn.broken:
+        return _not_run(
+            use, "invalid_arguments", turn.broken[use["id"]], "Send the call again, complete and well-formed."
+        )
+    if call.last and not tool.closes:
+        guidance = f"Call {agent.closing} with what you have."
+        return _not_run(use, "budget_exhausted", "this was the last turn, so the call was not carried out", guidance)
+    if not tool.closes:
+        agent.calls += 1
+        if agent.calls > agent.limits.calls:
+            guidance = f"Call {agent.closing} with what you have."
+            return _not_run(use, "budget_exhausted", f"all {agent.limits.calls} calls of this run are spent", guidance)
+        if call.place >= agent.limits.calls_per_turn:
+            limit = agent.limits.calls_per_turn
+            return _not_run(
+                use, "budget_exhausted", f"a turn may hold {limit} calls", "Send the call in the next turn."
+            )
+    try:
+        return _Job(call.place, tool, tool.arguments.model_validate(use["input"]))
+    except ValidationError as error:
+        reasons = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'input'}: {e['msg']}" for e in error.errors()[:5])
+        return _not_run(
+            use, "invalid_arguments", one_line(reasons, 600), "Correct the arguments and send the call again."
+        )
+
+
+async def _side_by_side(stop: Stop, jobs: Sequence[_Job]) -> dict[int, Any]:
+    """Run all jobs; return the results by place. On a stop, what does not end soon by itself is cancelled and left out.
+
+    An exception out of a job is a bug: the siblings are cancelled and it goes on up.
+    """
+    tasks = {job.place: asyncio.ensure_future(job.tool.run(job.arguments)) for job in jobs}
+    if not tasks:
+        return {}
+    bell = asyncio.ensure_future(stop.wait())
+    try:
+        waiting: set[asyncio.Future[Any]] = {*tasks.values()}
+        while waiting and not stop.asked:
+            done, _ = await asyncio.wait({*waiting, bell}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {bell}:
+                task.result()
+            waiting -= done
+        if waiting:
+            await asyncio.wait(waiting, timeout=STOP_GRACE_SECONDS)
+        return {place: task.result() for place, task in tasks.items() if task.done()}
+    finally:
+        unfinished = [task for task in (bell, *tasks.values()) if not task.done()]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+
+
+def _not_run(use: Block, error_type: ErrorType, message: str, guidance: str) -> Failed:
+    attempted = use["input"].get("query")
+    return Failed(
+        source=one_line(str(use["input"].get("source") or use["name"]), 60) or "?",
+        error_type=error_type,
+        attempted_query=clip(attempted, MAX_QUERY_CHARS)[0] if isinstance(attempted, str) else "",
+        is_retryable=False,
+        attempts=0,
+        message=one_line(message, 600),
+        guidance=guidance,
+    )
+
+
+def _cancelled(job: _Job) -> Failed:
+    use = {"name": job.tool.name, "input": job.arguments.model_dump(mode="json")}
+    return _not_run(use, "cancelled", "stopped before the call was complete", "Go on with what you have.")
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _warnings(agent: _Agent) -> list[Block]:
+    """Tell the model, once each, when its turns, calls or tokens run low."""
+    left = agent.limits.turns - agent.turns
+    low = {
+        "turns": left <= 2 and f"{left} turn{'s' if left > 1 else ''} left.",
+        "calls": agent.calls >= 0.8 * agent.limits.calls
+        and f"{max(0, agent.limits.calls - agent.calls)} tool calls left.",
+        "tokens": agent.tokens >= 0.8 * agent.limits.tokens and "The token budget is nearly spent.",
+        "last": agent.has_one_turn_left and "The next turn is the last.",
+    }
+    news = [text for name, text in low.items() if text and name not in agent.warned]
+    agent.warned |= {name for name, text in low.items() if text}
+    return [_text(f"Budget: {' '.join(news)} Call {agent.closing} in time; nothing else counts.")] if news else []

@@ -1,0 +1,75 @@
+"""Progress on standard error: which source, which attempt, what it waits for. Plain lines, coloured on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from caveat.events import Event, ModelWaiting, Notice, RunStarted
+from caveat.loop import TurnStarted
+from caveat_tools.outcome import Empty, Failed
+from caveat_tools.plain_text import one_line
+from caveat_tools.search import SearchEnded, SearchStarted, SearchWaiting
+
+COLOURS = {"found": "green", "empty": "cyan", "failed": "red"}
+
+
+class Progress:
+    """A listener for research(on_event=…)."""
+
+    def __init__(self, *, quiet: bool, verbose: bool) -> None:
+        self._quiet = quiet
+        self._verbose = verbose
+
+    def __call__(self, event: Event) -> None:
+        """Show one event, if it is worth a line."""
+        line = self._line(event)
+        if line and not self._quiet:
+            self.note(line)
+
+    def note(self, text: str) -> None:
+        """Show a line."""
+        click.echo(text, err=True, color=None if sys.stderr.isatty() else False)
+
+    def _line(self, event: Event) -> str | None:
+        match event:
+            case RunStarted(run_id, model, offline, sources):
+                who = "the embedded stand-in, no language model" if offline else model
+                return f"run {run_id}: {who}; sources: {', '.join(sources)}"
+            case TurnStarted(agent, turn) if self._verbose:
+                return f"{agent}: turn {turn}"
+            case SearchStarted(source, query) if self._verbose:
+                return f"{source}: asking “{_short(query)}”"
+            case SearchWaiting(source, query, seconds, reason, attempt, attempts):
+                which = f" (attempt {attempt} of {attempts})" if attempts else ""
+                return f"{source}: “{_short(query)}” {reason}{which}; waiting {seconds:.1f} s"
+            case SearchEnded(outcome):
+                return _ended(outcome)
+            case ModelWaiting(waiting):
+                return (
+                    f"model: {_short(waiting.error.message)} (attempt {waiting.attempt} of {waiting.attempts}); "
+                    f"waiting {waiting.seconds:.1f} s"
+                )
+            case Notice(text):
+                return _short(text, 200)
+            case _:
+                return None
+
+
+def _ended(outcome: Any) -> str:
+    word = click.style(outcome.status.upper(), fg=COLOURS[outcome.status], bold=outcome.status == "failed")
+    if isinstance(outcome, Failed):
+        kept = f", {len(outcome.partial_results)} partial results kept" if outcome.partial_results else ""
+        attempts = f" after {outcome.attempts} attempts" if outcome.attempts > 1 else ""
+        why = f"{outcome.error_type}{attempts}: {_short(outcome.message)}{kept}"
+        return f"{outcome.source}: “{_short(outcome.attempted_query)}” {word} {why}"
+    if isinstance(outcome, Empty):
+        return f"{outcome.source}: “{_short(outcome.query)}” {word} the source answered: no match"
+    stored = " (a stored answer)" if outcome.served_from == "snapshot" else ""
+    return f"{outcome.source}: “{_short(outcome.query)}” {word} {len(outcome.results)} results{stored}"
+
+
+def _short(text: str, limit: int = 100) -> str:
+    return one_line(text, limit)

@@ -1,0 +1,231 @@
+"""The report for readers: as Markdown, and as a table in colours for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from caveat.claims import Claim
+from caveat.ledger import Next, State
+from caveat.report import Gap, Query, Report, ReportClaim, Topic
+from caveat_tools.plain_text import markdown_text, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STATE_WORDS: Final[dict[State, str]] = {
+    "covered": "covered",
+    "partial": "partly covered",
+    "searched_empty": "searched, nothing found",
+    "failed": "could not be searched",
+    "not_attempted": "not attempted",
+}
+STATE_STYLES: Final[dict[State, str]] = {
+    "covered": "green",
+    "partial": "yellow",
+    "searched_empty": "cyan",
+    "failed": "bold red",
+    "not_attempted": "magenta",
+}
+NEXT_WORDS: Final[dict[Next, str]] = {
+    "retried_same": "sent the same query again",
+    "retried_changed": "asked again in other words",
+    "alternative": "went to another source",
+    "snapshot": "took the stored answer",
+    "went_on": "went on with what there was",
+    "gave_up": "gave up",
+}
+OFFLINE_NOTICE: Final = (
+    "**No language model was used.** These are the sentences that match the question best, copied by fixed rules; "
+    "nobody has judged whether they answer it. To have a model answer, set `ANTHROPIC_API_KEY`, or set "
+    "`ANTHROPIC_BASE_URL` to a local Messages API such as llama.cpp's or Ollama's."
+)
+
+
+def verdict(topics: Sequence[Topic], gaps: Sequence[Gap]) -> str:
+    """Return the report's first sentence: how much of the question is covered, and whether there are gaps."""
+    counts = {state: sum(topic.state == state for topic in topics) for state in STATE_WORDS}
+    parts = [f"{count} {STATE_WORDS[state]}" for state, count in counts.items() if count]
+    text = f"Topics: {len(topics)} — {', '.join(parts)}."
+    if gaps:
+        sources = ", ".join(dict.fromkeys(gap.source for gap in gaps if gap.source)) or "see below"
+        return f"{text} There are gaps ({sources}); they are listed under “What could not be looked up”."
+    return f"{text} Every source that was asked has answered."
+
+
+def topic_text(
+    topic: Topic, prose: str | None, claims: Mapping[str, Claim], gaps: Sequence[Gap], no_prose_because: str | None
+) -> str:
+    """Return one topic's section: what it rests on, then prose, or its claims where there is none."""
+    lines = []
+    missing = ", ".join(dict.fromkeys(f"{gap.source} ({gap.error_type})" for gap in gaps if gap.source))
+    if topic.state == "partial":
+        lines.append(f"*Partly covered: {missing} could not be searched, so this section may lack what is there.*")
+    elif topic.state == "failed":
+        lines.append(f"*Could not be searched: {missing}. Nothing can be said about this topic.*")
+    elif topic.state == "not_attempted":
+        lines.append("*Nothing was searched for this topic.*")
+    elif topic.state == "searched_empty":
+        asked = ", ".join(dict.fromkeys(query.source for query in topic.queries if query.status != "failed"))
+        lines.append(f"*Searched in {asked}: nothing found there. That does not show that there is nothing elsewhere.*")
+    if prose is not None:
+        lines.append(_defanged(prose))
+    elif claims:
+        if no_prose_because:
+            lines.append(
+                f"*No prose: {markdown_text(plain(no_prose_because))}. These are the verified findings as they came.*"
+            )
+        lines.append("\n".join(f"- {markdown_text(_single(c.text))} [{', '.join(_ids(c))}]" for c in claims.values()))
+    return "\n\n".join(lines)
+
+
+def markdown(report: Report) -> str:
+    """Return the whole report as Markdown. All text from sources and models is made harmless."""
+    blocks = [f"# {markdown_text(_single(report.question))}"]
+    if report.run.offline:
+        blocks.append(f"> {OFFLINE_NOTICE}")
+    blocks.append(f"**{verdict(report.topics, report.gaps)}**")
+    blocks += [f"*{markdown_text(note)}*" for note in report.notes]
+    for topic in report.topics:
+        blocks.append(f"## {markdown_text(topic.topic)}")
+        blocks.append(topic.text)
+        blocks += _unverified([claim for claim in report.claims if claim.topic == topic.id])
+        blocks += _model_notes(report, topic.id)
+    known = {topic.id for topic in report.topics}
+    blocks += _unverified([claim for claim in report.claims if claim.topic not in known])
+    blocks += _model_notes(report, None)
+    blocks += ["## Coverage", _coverage_table(report)]
+    blocks += _after_failures(report)
+    blocks += ["## What could not be looked up", _gap_list(report)]
+    empty = _not_there(report)
+    if empty:
+        blocks += ["## Looked for, and not there", empty]
+    if report.sources:
+        blocks += ["## Sources", _source_list(report)]
+    blocks += ["## About this report", _about(report)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the report to a terminal: the answer as formatted text, the states in their colours."""
+    from rich.markdown import Markdown  # noqa: PLC0415 - rich is slow to import, and a pipe does not need it
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console.print(Markdown(report.markdown, hyperlinks=False))
+    table = Table(title="Coverage")
+    for heading in ("topic", "state", "found", "empty", "failed"):
+        table.add_column(heading)
+    for name, topic, state, counts in _coverage_rows(report):
+        styled = Text(STATE_WORDS[state], STATE_STYLES[state]) if state else Text("–")
+        styles = ("green", "cyan", "bold red")
+        numbers = [Text(str(n), style if n else "dim") for n, style in zip(counts, styles, strict=True)]
+        table.add_row(Text(f"{name} {topic}"), styled, *numbers)
+    console.print(table)
+
+
+def _coverage_rows(report: Report) -> Iterable[tuple[str, str, State | None, tuple[int, int, int]]]:
+    for topic in report.topics:
+        yield topic.id, topic.topic, topic.state, _counts(topic.queries)
+    yield "–", "(belongs to no topic)", None, _counts(report.unassigned)
+
+
+def _counts(queries: Sequence[Query]) -> tuple[int, int, int]:
+    found, empty, failed = (sum(q.status == status for q in queries) for status in ("found", "empty", "failed"))
+    return found, empty, failed
+
+
+def _coverage_table(report: Report) -> str:
+    rows = ["| topic | state | found | empty | failed |", "| --- | --- | --- | --- | --- |"]
+    for name, topic, state, (found, empty, failed) in _coverage_rows(report):
+        words = STATE_WORDS[state] if state else "–"
+        rows.append(f"| {name} {markdown_text(topic)} | {words} | {found} | {empty} | {failed} |")
+    return "\n".join(rows)
+
+
+def _after_failures(report: Report) -> list[str]:
+    rows = [
+        f"- {name}: {query.source} “{markdown_text(query.query)}”: {query.error_type}"
+        + (f" after {query.attempts} attempts" if query.attempts > 1 else "")
+        + (f" → {NEXT_WORDS[query.next]}" if query.next else "")
+        for name, queries in [*((t.id, t.queries) for t in report.topics), ("no topic", report.unassigned)]
+        for query in queries
+        if query.status == "failed"
+    ]
+    return ["Failures, and what was done after each:\n\n" + "\n".join(rows)] if rows else []
+
+
+def _gap_list(report: Report) -> str:
+    if not report.gaps:
+        return "Nothing: every source that was asked has answered."
+    return "\n".join(
+        f"- **{gap.topic or 'the whole run'}**: {markdown_text(gap.why)}. "
+        f"Next: {markdown_text('; '.join(gap.try_next))}."
+        for gap in report.gaps
+    )
+
+
+def _not_there(report: Report) -> str:
+    rows = []
+    for topic in report.topics:
+        for source in dict.fromkeys(q.source for q in topic.queries if q.status == "empty"):
+            queries = [q.query for q in topic.queries if q.status == "empty" and q.source == source]
+            asked = ", ".join(f"“{markdown_text(query)}”" for query in dict.fromkeys(queries))
+            rows.append(f"- {topic.id}: {source} answered and holds no match for {asked}.")
+    return "\n".join(rows)
+
+
+def _unverified(claims: Sequence[ReportClaim]) -> list[str]:
+    rows = [
+        f"- {markdown_text(_single(claim.text))} — *{markdown_text(claim.why or 'no evidence')}*"
+        for claim in claims
+        if not claim.verified or claim.topic == "unassigned"
+    ]
+    return ["Not verified, and not counted as covered:\n\n" + "\n".join(rows)] if rows else []
+
+
+def _model_notes(report: Report, topic: str | None) -> list[str]:
+    rows = [f"- {markdown_text(_single(note.what))}" for note in report.model_notes if note.topic == topic]
+    return ["The coordinator's own remarks on what it did not find:\n\n" + "\n".join(rows)] if rows else []
+
+
+def _source_list(report: Report) -> str:
+    quotes: dict[str, list[str]] = {}
+    for claim in report.claims:
+        if claim.verified:
+            for entry in claim.evidence:
+                quotes.setdefault(entry.id, []).append(entry.quote)
+    rows = []
+    for source in report.sources:
+        age = source.snapshot_age_seconds
+        stored = "" if age is None else f"; a stored answer, {age // 86_400} days old when used"
+        place = f"{source.source}, retrieved {source.retrieved_at}{stored}"
+        rows.append(f"- [{source.id}] {markdown_text(source.title)} — {markdown_text(source.url)} ({place})")
+        rows += [f"  > {markdown_text(_single(quote))}" for quote in dict.fromkeys(quotes.get(source.id, []))]
+    return "\n".join(rows)
+
+
+def _about(report: Report) -> str:
+    run = report.run
+    cost = "not counted" if run.cost is None else f"{run.cost:.2f} USD"
+    who = "the embedded model (no language model)" if run.offline else f"the model {run.model}"
+    return (
+        "Code found every quote above in the stored text of its source, and wrote the coverage, the gaps and this "
+        "section. Whether a quote supports its statement is "
+        + ("not judged by anybody" if run.offline else "the model's judgement")
+        + f".\n\nRun {run.id}, {who}: {run.model_calls} model calls, {run.tool_calls} tool calls, {run.input_tokens} "
+        f"tokens in, {run.output_tokens} out, cost {cost}, {run.seconds:.1f} s."
+    )
+
+
+def _ids(claim: Claim) -> list[str]:
+    return list(dict.fromkeys(entry.id for entry in claim.evidence))
+
+
+def _single(text: str) -> str:
+    return " ".join(plain(text).split())
+
+
+def _defanged(prose: str) -> str:
+    """Leave a model's Markdown readable, but without HTML, images or links."""
+    return plain(prose).replace("<", "&lt;").replace("](", "]\\(").replace("![", "!\\[")

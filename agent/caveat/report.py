@@ -1,0 +1,123 @@
+"""The report's form: what `--json` prints, stable from the first release.
+
+`compose.py` fills it from ledger and claims; `render.py` shows it to readers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from caveat.ledger import Next, State
+from caveat_tools.outcome import ErrorType, Wire
+
+UNASSIGNED: Final = "unassigned"
+
+
+class Query(Wire):
+    """One search as the report tells it. `next` is what the coordinator did after a failure."""
+
+    source: str
+    query: str
+    status: str
+    error_type: ErrorType | None
+    attempts: int
+    next: Next | None
+    served_from: str | None = None
+
+
+class Topic(Wire):
+    """One topic with its coverage; `text` is its section of the answer, as Markdown."""
+
+    id: str
+    topic: str
+    state: State
+    queries: tuple[Query, ...]
+    text: str = ""
+
+
+class ReportClaim(Wire):
+    """A statement with its evidence; `why` says what is wrong with an unverified one."""
+
+    class Evidence(Wire):
+        """One quote."""
+
+        id: str
+        quote: str
+
+    text: str
+    topic: str
+    verified: bool
+    evidence: tuple[Evidence, ...]
+    why: str | None = None
+
+
+class ReportSource(Wire):
+    """A passage that a verified claim quotes."""
+
+    id: str
+    source: str
+    title: str
+    url: str
+    retrieved_at: str
+    snapshot_age_seconds: int | None = None
+
+
+class Gap(Wire):
+    """Something that could not be looked up: which topic it leaves open (None: the whole run), why, what to try."""
+
+    topic: str | None
+    source: str
+    error_type: str
+    why: str
+    try_next: tuple[str, ...]
+
+
+class ModelNote(Wire):
+    """What the coordinator itself says it could not find out. Shown as its words; coverage does not rest on them."""
+
+    topic: str | None
+    what: str
+
+
+class Run(Wire):
+    """The run in numbers. `cost` is None where no price is known; `end` says how retrieval ended."""
+
+    id: str
+    model: str
+    offline: bool
+    model_calls: int
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
+    seconds: float
+    end: str
+
+
+class Report(Wire):
+    """The whole report, in the form of `--json`. `answer` is the report as Markdown."""
+
+    question: str
+    answer: str
+    topics: tuple[Topic, ...]
+    unassigned: tuple[Query, ...]
+    claims: tuple[ReportClaim, ...]
+    sources: tuple[ReportSource, ...]
+    gaps: tuple[Gap, ...]
+    model_notes: tuple[ModelNote, ...]
+    notes: tuple[str, ...]
+    run: Run
+
+    @property
+    def markdown(self) -> str:
+        """The report as Markdown."""
+        return self.answer
+
+    @property
+    def exit_code(self) -> int:
+        """0 where every topic is covered or honestly empty, 3 where there are gaps."""
+        return 3 if self.gaps else 0
+
+    def to_json(self) -> str:
+        """Return the report as indented JSON, UTF-8 unescaped."""
+        return self.model_dump_json(by_alias=True, indent=2, ensure_ascii=False)

@@ -1,0 +1,192 @@
+"""research(): a question becomes a report. Reads from top to bottom like the diagram in docs/architecture.md.
+
+open a run → retrieval (the coordinator's loop) → synthesis (claims → prose) → the report, by code
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import caveat_prompts
+from caveat.compose import Material, compose, for_synthesis
+from caveat.coordinator import OwnTool, PlanTopicsTool, ReportFindingsTool, SearchTool, refusal_recorder
+from caveat.errors import NoReportError, QuestionError
+from caveat.events import Event, ModelWaiting, Notice, RunStarted
+from caveat.ledger import MAX_TOPICS, Ledger
+from caveat.loop import Limits, run_agent
+from caveat.model import ModelError, open_model
+from caveat.report import Report, Run
+from caveat.runs import RunStore, default_home
+from caveat.synthesis import synthesise
+from caveat_tools.clock import Clock, SystemClock
+from caveat_tools.faults import FaultPlan, parse_faults
+from caveat_tools.outcome import ALTERNATIVES, ERROR_KINDS, MAX_RESULTS
+from caveat_tools.plain_text import plain
+from caveat_tools.search import Searcher
+from caveat_tools.source import Source
+from caveat_tools.sources import open_source
+from caveat_tools.stop import Stop
+
+MAX_QUESTION_CHARS: Final = 10_000
+
+
+async def research(  # noqa: PLR0913 - the library's front door: every seam has a default
+    question: str,
+    *,
+    sources: Sequence[Source | str] = ("wikipedia",),
+    docs: Path | None = None,
+    tools: Sequence[OwnTool] = (),
+    model: str | None = None,
+    offline: bool = False,
+    inject: str = "",
+    limits: Limits | None = None,
+    prompts: Mapping[str, Path] | None = None,
+    stop: Stop | None = None,
+    home: Path | None = None,
+    clock: Clock | None = None,
+    new_id: Callable[[], str] = lambda: secrets.token_hex(3),
+    on_event: Callable[[Event], None] = lambda _: None,
+) -> Report:
+    """Research a question and return the report. Works inside a running event loop, several at once.
+
+    `sources` are names of built-in sources or objects of your own (see `caveat_tools.source.Source`); `docs` is the
+    folder that the source `local` searches. `tools` are offered to the model beside the built-in ones. `inject` is a
+    fault injection in the grammar of `caveat_tools.faults`. `prompts` maps a role (coordinator, synthesis) to a file
+    that takes the place of the built-in prompt. `stop.ask()` ends the work early, with a report of what there is.
+
+    Raises QuestionError, SourcesError, FaultSyntaxError or PromptError before anything is spent; NoReportError when the
+    model never answers. Failures of sources, and of the model later on, are in the report and raise nothing.
+    """
+    question = checked_question(question)
+    clock, limits, stop = clock or SystemClock(), limits or Limits(), stop or Stop()
+    faults = parse_faults(inject, [s if isinstance(s, str) else s.name for s in sources])
+    started, run_id = clock.monotonic(), f"{clock.now():%Y-%m-%d}-{new_id()}"
+    notes: list[str] = []
+
+    def warn(text: str) -> None:
+        notes.append(text)
+        on_event(Notice(text))
+
+    async with AsyncExitStack() as resources:
+        ready = await _opened(sources, docs, faults, clock, resources, on_event)
+        store = RunStore(home or default_home(), run_id, warn)
+        snapshots = store.snapshots(clock)
+        resources.callback(snapshots.close)
+        opening = open_model(
+            clock=clock, faults=faults, name=model, force_offline=offline, on_wait=lambda w: on_event(ModelWaiting(w))
+        )
+        try:
+            llm = await resources.enter_async_context(opening)
+        except ModelError as error:
+            raise NoReportError(error.message) from error
+        on_event(RunStarted(run_id, llm.name, llm.is_offline, tuple(source.name for source in ready)))
+        ledger = Ledger(question, lambda: f"{clock.now():%Y-%m-%dT%H:%M:%SZ}")
+        searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
+        report_findings = ReportFindingsTool(ledger)
+        own = [replace(tool, ledger=ledger) for tool in tools]
+        values = prompt_values(limits, [source.name for source in ready])
+        files = prompts or {}
+
+        end = await run_agent(
+            name="coordinator",
+            model=llm,
+            system=caveat_prompts.load("coordinator", values, files.get("coordinator")),
+            tools=[PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, report_findings],
+            opening=f"<question>\n{question}\n</question>\n\nToday is {clock.now():%Y-%m-%d}.",
+            limits=limits,
+            stop=stop,
+            refuse=refusal_recorder(ledger),
+            on_event=on_event,
+        )
+        if end.reason == "model_failed" and end.turns == 0:
+            raise NoReportError(end.detail)
+
+        material = Material(question, ledger, report_findings.claims, report_findings.notes, end, notes, _unread(ready))
+        synthesis = None
+        if not stop.asked and end.reason != "model_failed" and any(claim.verified for claim in material.claims):
+            on_event(Notice("writing the prose"))
+            synthesis = await synthesise(
+                question,
+                for_synthesis(material),
+                model=llm,
+                system=caveat_prompts.load("synthesis", values, files.get("synthesis")),
+                stop=stop,
+                on_event=on_event,
+            )
+        run = Run(
+            id=run_id,
+            model=llm.name,
+            offline=llm.is_offline,
+            model_calls=llm.usage.calls,
+            tool_calls=len(ledger.entries),
+            input_tokens=llm.usage.input_tokens,
+            output_tokens=llm.usage.output_tokens,
+            cost=None,
+            seconds=round(clock.monotonic() - started, 1),
+            end=end.reason,
+        )
+        report = compose(material, synthesis, run)
+        store.keep(report, {"coordinator": end, "synthesis": synthesis.end if synthesis else None})
+        return report
+
+
+def checked_question(question: str) -> str:
+    """Return the question, made harmless and stripped. Raises QuestionError where it is empty or far too long."""
+    text = plain(question).strip()
+    if not text:
+        raise QuestionError("the question is empty; say what to find out")
+    if len(text) > MAX_QUESTION_CHARS:
+        raise QuestionError(
+            f"the question has {len(text):,} characters, and {MAX_QUESTION_CHARS:,} are possible; "
+            "put background material into files and name their folder with --docs"
+        )
+    return text
+
+
+def prompt_values(limits: Limits, sources: Sequence[str]) -> dict[str, str]:
+    """Return what the prompts' placeholders stand for: every number and every name comes from code."""
+    kinds = [
+        f"- {name} (isRetryable {' or '.join(sorted(str(flag).lower() for flag in kind.retryable))}): {kind.when}."
+        for name, kind in ERROR_KINDS.items()
+    ]
+    return {
+        "turns": str(limits.turns),
+        "calls": str(limits.calls),
+        "calls_per_turn": str(limits.calls_per_turn),
+        "max_topics": str(MAX_TOPICS),
+        "max_results": str(MAX_RESULTS),
+        "sources": ", ".join(sources),
+        "error_types": "\n".join(kinds),
+        "alternatives": "\n".join(f"- {name}: {call}." for name, call in ALTERNATIVES.items()),
+    }
+
+
+async def _opened(
+    sources: Sequence[Source | str],
+    docs: Path | None,
+    faults: FaultPlan,
+    clock: Clock,
+    resources: AsyncExitStack,
+    on_event: Callable[[Event], None],
+) -> list[Source]:
+    """Open the sources that are given by name; they are closed with `resources`. The caller's own stay the caller's."""
+    ready: list[Source] = []
+    for source in sources:
+        if isinstance(source, str):
+            opening = open_source(
+                source, docs=docs, faults=faults, clock=clock, on_progress=lambda text: on_event(Notice(text))
+            )
+            ready.append(await resources.enter_async_context(opening))
+        else:
+            ready.append(source)
+    return ready
+
+
+def _unread(sources: Sequence[Source]) -> list[str]:
+    """Return one sentence for each thing that a source could not read of itself."""
+    return [sentence for source in sources for sentence in getattr(source, "unread", ())]

@@ -1,0 +1,185 @@
+"""Synthesis: verified claims become prose per topic, or stay as they are where the prose does not hold.
+
+The model writes; code checks that every paragraph cites claims that exist and that every number stands in what it
+cites. A topic whose prose fails twice is rendered from its claims, and the report says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from caveat.claims import Claim
+from caveat.coordinator import definition
+from caveat.ledger import State
+from caveat.loop import AgentEnd, Call, Limits, Reply, TurnStarted, run_agent
+from caveat.model import Model
+from caveat_tools.outcome import to_json
+from caveat_tools.plain_text import plain
+from caveat_tools.stop import Stop
+
+LIMITS: Final = Limits(turns=4, calls=4, nudges=1)
+CITATION: Final = re.compile(r"\[(C\d+(?:\s*,\s*C\d+)*)\]")
+_NUMBER = re.compile(r"\d+(?:[.,\u00a0\u202f]\d+)*")
+
+
+class SectionArguments(BaseModel):
+    """The prose of one topic."""
+
+    model_config = ConfigDict(extra="forbid")
+    topic_id: str = Field(description="The topic's id.")
+    text: str = Field(description="Markdown paragraphs; each cites at least one claim, like [C2] or [C2, C5].")
+
+
+class WriteSections(BaseModel):
+    """Arguments of write_sections."""
+
+    model_config = ConfigDict(extra="forbid")
+    sections: Annotated[list[SectionArguments], Field(max_length=20)] = Field(
+        description="One section for each topic that has claims."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicClaims:
+    """What synthesis may write about one topic: its verified claims by id (C1, C2, …)."""
+
+    id: str
+    topic: str
+    state: State
+    claims: Mapping[str, Claim]
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesis:
+    """Prose by topic id, citations still in the form [C2]; and why a topic or everything has none."""
+
+    sections: Mapping[str, str]
+    rejected: Mapping[str, str]
+    end: AgentEnd
+
+
+@dataclass
+class WriteSectionsTool:
+    """Takes the prose over, checks it, and sends what does not hold back, once."""
+
+    topics: Mapping[str, TopicClaims]
+    sections: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
+    sent_back: bool = False
+    name: str = "write_sections"
+    closes: bool = True
+    arguments: type[BaseModel] = WriteSections
+
+    def definition(self) -> dict[str, Any]:
+        """Return the tool's definition."""
+        return definition(self.name, "Hand over the prose of all topics. This ends your work.", self.arguments)
+
+    async def run(self, arguments: WriteSections) -> WriteSections:
+        """Nothing to wait for."""
+        return arguments
+
+    def settle(self, call: Call, _arguments: WriteSections, result: WriteSections) -> Reply:
+        """Keep the sections that hold. A topic left out keeps what an earlier call gave it."""
+        for section in result.sections:
+            text = plain(section.text).strip()
+            problem = self._problem(section.topic_id, text)
+            if problem is None:
+                self.sections[section.topic_id] = text
+                self.rejected.pop(section.topic_id, None)
+            elif section.topic_id not in self.sections:
+                self.rejected[section.topic_id] = problem
+        if self.rejected and not self.sent_back and not call.last:
+            self.sent_back = True
+            problems = [{"topic_id": key, "problem": text} for key, text in self.rejected.items()]
+            return Reply(
+                {"status": "revise", "problems": problems, "guidance": "Send these sections again, corrected."}
+            )
+        return Reply({"status": "accepted"}, final=True)
+
+    def _problem(self, topic_id: str, text: str) -> str | None:
+        topic = self.topics.get(topic_id)
+        if topic is None or not topic.claims:
+            return f"{topic_id} has no claims to write about"
+        if not text:
+            return "the section is empty"
+        return next(filter(None, (paragraph_problem(p, topic.claims) for p in re.split(r"\n\s*\n", text))), None)
+
+
+def paragraph_problem(paragraph: str, claims: Mapping[str, Claim]) -> str | None:
+    """Return why a paragraph does not hold: no citation, one that does not exist, a number that no cited claim has."""
+    if not paragraph.strip() or paragraph.lstrip().startswith("#"):
+        return None
+    cited = cited_claims(paragraph)
+    if not cited:
+        return f"a paragraph cites no claim: {paragraph.strip()[:60]!r}"
+    unknown = [key for key in cited if key not in claims]
+    if unknown:
+        return f"there is no claim {unknown[0]} in this topic"
+    grounds = " ".join(f"{claims[k].text} {' '.join(e.quote for e in claims[k].evidence)}" for k in cited)
+    missing = numbers_in(CITATION.sub(" ", paragraph)) - numbers_in(grounds)
+    if missing:
+        return f"the number {min(missing)} stands in no claim that the paragraph cites"
+    return None
+
+
+def cited_claims(text: str) -> list[str]:
+    """Return the ids in all citations of a text, in order."""
+    return [key.strip() for group in CITATION.findall(text) for key in group.split(",")]
+
+
+def numbers_in(text: str) -> set[str]:
+    """Return the numbers of a text in one spelling: no thousands separators, a point before decimals."""
+    found = set()
+    for number in _NUMBER.findall(text):
+        grouped = re.fullmatch(r"\d{1,3}([.,\u00a0\u202f]\d{3})+", number)
+        found.add(re.sub(r"\D", "", number) if grouped else re.sub(r"[,\u00a0\u202f]", ".", number))
+    return found
+
+
+async def synthesise(
+    question: str,
+    topics: Sequence[TopicClaims],
+    *,
+    model: Model,
+    system: str,
+    stop: Stop,
+    on_event: Callable[[TurnStarted], None] = lambda _: None,
+) -> Synthesis:
+    """Have the model write the prose of all topics that have claims. Named failures are in the Synthesis, not raised."""
+    tool = WriteSectionsTool({topic.id: topic for topic in topics})
+    end = await run_agent(
+        name="synthesis",
+        model=model,
+        system=system,
+        tools=[tool],
+        opening=opening(question, topics),
+        limits=LIMITS,
+        stop=stop,
+        on_event=on_event,
+    )
+    return Synthesis(tool.sections, tool.rejected, end)
+
+
+def opening(question: str, topics: Sequence[TopicClaims]) -> str:
+    """Return the first user message: all that synthesis knows."""
+    body = {
+        "question": question,
+        "topics": [
+            {
+                "id": topic.id,
+                "topic": topic.topic,
+                "state": topic.state,
+                "claims": [
+                    {"id": key, "text": claim.text, "quotes": [e.quote for e in claim.evidence]}
+                    for key, claim in topic.claims.items()
+                ],
+            }
+            for topic in topics
+        ],
+    }
+    return f"<claims>\n{to_json(body)}\n</claims>"

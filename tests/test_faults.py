@@ -1,0 +1,133 @@
+"""The grammar of --inject, and that a fault acts where the real one does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caveat_tools.faults import FAULTS, GRAMMAR, MODEL_FAULTS, FaultSyntaxError, parse_faults
+from caveat_tools.http import get_json
+from caveat_tools.source import SourceError
+from caveat_tools.transport import stacked
+
+SOURCES = ("wikipedia", "local")
+
+
+def struck(spec: str, target: str, calls: int = 5) -> list[str | None]:
+    plan = parse_faults(spec, SOURCES)
+    return [plan.take(target) for _ in range(calls)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("wikipedia:timeout", ["timeout"] * 5),
+        ("wikipedia:timeout*2", ["timeout", "timeout", None, None, None]),
+        ("wikipedia:timeout@2", [None, "timeout", None, None, None]),
+        ("wikipedia:timeout@1,wikipedia:429@2", ["timeout", "429", None, None, None]),
+        ("*:503*1", ["503", None, None, None, None]),
+        ("local:empty", [None] * 5),
+        ("model:529", [None] * 5),
+        ("", [None] * 5),
+        (" wikipedia:timeout*1 , local:empty ", ["timeout", None, None, None, None]),
+    ],
+)
+def test_the_grammar_says_which_calls_are_struck(spec: str, expected: list[str | None]) -> None:
+    """Every call, the first N, only the N-th; several entries; every source."""
+    assert struck(spec, "wikipedia") == expected
+
+
+def test_a_star_strikes_every_source_but_not_the_model() -> None:
+    """`*:refused` takes all sources down and leaves a model to report it."""
+    assert struck("*:refused", "local", 1) == ["refused"]
+    assert struck("*:refused", "model", 1) == [None]
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        ("wikipedia", "The form is"),
+        ("wikipedia:", "The form is"),
+        (":timeout", "The form is"),
+        ("wikipedia:timeout*", "The form is"),
+        ("wikipedia:timeout*x", "The form is"),
+        ("wikipedia:timeout*0", "counted from 1"),
+        ("wikipdia:timeout", "did you mean 'wikipedia'"),
+        ("wikipedia:timeuot", "did you mean 'timeout'"),
+        ("wikipedia:refusal", "unknown fault"),
+        ("model:empty", "unknown fault"),
+        ("subagent:1:crash", "no subagents"),
+        ("wikipedia:timeout;local:empty", "unknown"),
+    ],
+)
+def test_a_malformed_injection_says_what_is_wrong_and_what_is_possible(spec: str, hint: str) -> None:
+    """A typing error is named, with the nearest name or the whole grammar."""
+    with pytest.raises(FaultSyntaxError, match=hint):
+        parse_faults(spec, SOURCES)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_plan_or_a_clear_error(spec: str) -> None:
+    """No injection, however wrong, ends in a traceback."""
+    try:
+        parse_faults(spec, SOURCES)
+    except FaultSyntaxError as error:
+        assert str(error)
+
+
+def test_the_help_names_every_fault() -> None:
+    """The grammar that --help shows is complete."""
+    assert all(fault in GRAMMAR for fault in (*FAULTS, *MODEL_FAULTS))
+
+
+EXPECTED = {
+    "timeout": ("timeout", True),
+    "refused": ("unavailable", True),
+    "reset": ("unavailable", True),
+    "dribble": ("timeout", True),
+    "cut": ("malformed_response", True),
+    "html": ("unavailable", True),
+    "badjson": ("malformed_response", True),
+    "400": ("invalid_query", False),
+    "401": ("access_denied", False),
+    "403": ("access_denied", False),
+    "404": ("unavailable", True),
+    "429": ("rate_limited", True),
+    "500": ("unavailable", True),
+    "503": ("unavailable", True),
+    "529": ("unavailable", True),
+}
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "empty"])
+async def test_each_fault_becomes_the_error_type_that_the_real_one_has(fault: str) -> None:
+    """What is injected at the transport comes out of the HTTP layer as the table says, without waiting."""
+    live = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"live": True}))
+    transport = stacked(live, parse_faults(f"wikipedia:{fault}*1", SOURCES), "wikipedia")
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    async with httpx2.AsyncClient(transport=transport) as client:
+        with pytest.raises(SourceError) as caught:
+            await get_json(client, "http://wikipedia.test/", {}, now=now)
+        assert (caught.value.error_type, caught.value.retryable) == EXPECTED[fault]
+        answer = await get_json(client, "http://wikipedia.test/", {}, now=now)
+    assert answer.value == {"live": True}
+
+
+async def test_an_injected_empty_is_the_services_own_valid_answer() -> None:
+    """`empty` is an answer without a match, not an empty body."""
+    live = httpx2.MockTransport(lambda _: httpx2.Response(500))
+    plan = parse_faults("wikipedia:empty", SOURCES)
+    async with httpx2.AsyncClient(transport=stacked(live, plan, "wikipedia", b'{"query": {"search": []}}')) as client:
+        answer = await get_json(client, "http://wikipedia.test/", {}, now=datetime(2026, 1, 2, tzinfo=UTC))
+    assert answer.value == {"query": {"search": []}}
+
+
+async def test_an_ordinary_599_is_not_taken_for_a_marker() -> None:
+    """A server that really answers 599 is a server error, not a time-out."""
+    live = httpx2.MockTransport(lambda _: httpx2.Response(599))
+    async with httpx2.AsyncClient(transport=stacked(live, parse_faults("", SOURCES), "wikipedia")) as client:
+        assert (await client.get("http://wikipedia.test/")).status_code == 599

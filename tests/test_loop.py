@@ -1,0 +1,334 @@
+"""The turn loop, branch by branch, against a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import BaseModel
+
+from caveat.loop import AgentEnd, Call, Limits, Reply, run_agent
+from caveat_tools.outcome import Failed
+from caveat_tools.retry import RetryPolicy
+from caveat_tools.stop import Stop
+from scripted import ScriptedModel, message, text, tool_use
+
+
+class Look(BaseModel):
+    """Arguments of the tool `look`."""
+
+    query: str
+    depth: int = 1
+
+
+class Done(BaseModel):
+    """Arguments of the closing tool."""
+
+    answer: str = ""
+
+
+@dataclass
+class LookTool:
+    """Returns its query; waits for `gate` if it has one."""
+
+    name: str = "look"
+    closes: bool = False
+    arguments: type[BaseModel] = Look
+    gates: dict[str, asyncio.Event] = field(default_factory=dict)
+    opens: dict[str, asyncio.Event] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+    settled: list[tuple[Call, str]] = field(default_factory=list)
+
+    def definition(self) -> dict[str, Any]:
+        return {"name": self.name, "description": "d", "input_schema": Look.model_json_schema()}
+
+    async def run(self, arguments: Look) -> str:
+        if arguments.query in self.gates:
+            await self.gates[arguments.query].wait()
+        self.ran.append(arguments.query)
+        if arguments.query in self.opens:
+            self.opens[arguments.query].set()
+        return arguments.query
+
+    def settle(self, call: Call, _arguments: Look, result: str) -> Reply:
+        self.settled.append((call, result))
+        return Reply({"saw": result})
+
+
+@dataclass
+class DoneTool:
+    """The closing tool; sends the first `sends_back` reports back."""
+
+    sends_back: int = 0
+    name: str = "done"
+    closes: bool = True
+    arguments: type[BaseModel] = Done
+    answers: list[str] = field(default_factory=list)
+
+    def definition(self) -> dict[str, Any]:
+        return {"name": self.name, "description": "d", "input_schema": Done.model_json_schema()}
+
+    async def run(self, arguments: Done) -> Done:
+        return arguments
+
+    def settle(self, call: Call, arguments: Done, _result: Done) -> Reply:
+        self.answers.append(arguments.answer)
+        if self.sends_back and not call.last:
+            self.sends_back -= 1
+            return Reply({"status": "revise"})
+        return Reply({"status": "accepted"}, final=True)
+
+
+@dataclass
+class Session:
+    """One run of the loop with all its parts at hand."""
+
+    script: ScriptedModel
+    look: LookTool = field(default_factory=LookTool)
+    done: DoneTool = field(default_factory=DoneTool)
+    stop: Stop = field(default_factory=Stop)
+    refused: list[tuple[Call, Failed]] = field(default_factory=list)
+
+    async def run(self, **limits: int) -> AgentEnd:
+        return await run_agent(
+            name="agent",
+            model=self.script.model(policy=RetryPolicy(attempts=1)),
+            system="system",
+            tools=[self.look, self.done],
+            opening="question",
+            limits=Limits(**limits),
+            stop=self.stop,
+            refuse=lambda call, _raw, failed: self.refused.append((call, failed)),
+        )
+
+
+def session(*replies: Any, **parts: Any) -> Session:
+    return Session(ScriptedModel(replies), **parts)
+
+
+DONE = [tool_use("done", answer="42")]
+
+
+async def test_a_run_ends_when_the_work_is_handed_over() -> None:
+    """Search, then report: two turns, and the last tool_result is kept in the transcript."""
+    run = session([tool_use("look", q="x", query="a")], DONE)
+    end = await run.run()
+    assert (end.reason, end.turns, run.done.answers) == ("finished", 2, ["42"])
+    assert [m["role"] for m in end.messages] == ["user", "assistant", "user", "assistant", "user"]
+
+
+async def test_the_calls_of_a_turn_run_side_by_side_and_come_back_in_order_in_one_message() -> None:
+    """A slow first call does not hold the second, and the model still reads them in the order it sent them."""
+    gate = asyncio.Event()
+    run = session([tool_use("look", query="slow"), tool_use("look", query="fast")], DONE)
+    run.look = LookTool(gates={"slow": gate}, opens={"fast": gate})
+    await run.run()
+    assert run.look.ran == ["fast", "slow"]
+    assert [result for _, result in run.look.settled] == ["slow", "fast"]
+    assert [r["content"]["saw"] for r in run.script.results(1)] == ["slow", "fast"]
+    ids = [block["id"] for block in run.script.requests[1]["messages"][1]["content"]]
+    assert [r["tool_use_id"] for r in run.script.results(1)] == ids
+
+
+async def test_every_tool_use_gets_its_result_whatever_happens_to_it() -> None:
+    """An unknown tool, wrong arguments and a good call in one turn: three results, two of them errors with reasons."""
+    turn = [
+        tool_use("google", query="x"),
+        tool_use("look", query="x", depth="deep"),
+        tool_use("look", nonsense=1),
+        tool_use("look", query="good"),
+    ]
+    run = session(turn, DONE)
+    await run.run()
+    unknown, wrong, missing, good = run.script.results(1)
+    assert unknown["is_error"] is wrong["is_error"] is missing["is_error"] is True
+    assert unknown["content"]["errorType"] == wrong["content"]["errorType"] == "invalid_arguments"
+    assert "there is no tool 'google'" in unknown["content"]["message"]
+    assert "depth: Input should be a valid integer" in wrong["content"]["message"]
+    assert "query: Field required" in missing["content"]["message"]
+    assert "is_error" not in good
+    assert [failed.source for _, failed in run.refused] == ["google", "look", "look"]
+
+
+async def test_a_call_cut_by_the_output_limit_is_answered_and_not_executed() -> None:
+    """`max_tokens` inside a tool_use: the whole call before it runs, the cut one is sent back to be sent again."""
+    turn = message([tool_use("look", query="whole"), tool_use("look", query="cut")], stop_reason="max_tokens")
+    run = session(turn, DONE)
+    await run.run()
+    assert run.look.ran == ["whole"]
+    assert "cut off by the output limit" in run.script.results(1)[1]["content"]["message"]
+
+
+async def test_text_cut_by_the_output_limit_is_followed_by_a_request_for_the_report() -> None:
+    """A turn that is only text, cut or not, hands nothing over; the model is asked to."""
+    run = session(message([text("I think")], stop_reason="max_tokens"), DONE)
+    assert (await run.run()).reason == "finished"
+    assert "Call done now" in run.script.requests[1]["messages"][-1]["content"][0]["text"]
+
+
+async def test_history_is_only_ever_appended_to() -> None:
+    """Each request begins with the whole of the one before, unchanged, so that signed turns and caches stay valid."""
+    run = session([text("hm"), tool_use("look", query="a")], [text("so")], [tool_use("look", query="b")], DONE)
+    await run.run(turns=5)
+    sent = [request["messages"] for request in run.script.requests]
+    for before, after in zip(sent, sent[1:], strict=False):
+        assert after[: len(before)] == before
+
+
+async def test_a_paused_turn_is_sent_back_as_it_is() -> None:
+    """`pause_turn` goes on without a user message in between."""
+    paused = message([text("thinking on the server")], stop_reason="pause_turn")
+    run = session(paused, DONE)
+    assert (await run.run()).reason == "finished"
+    assert run.script.requests[1]["messages"][-1]["role"] == "assistant"
+
+
+async def test_a_server_that_pauses_for_ever_meets_the_turn_limit() -> None:
+    """Pauses count as turns."""
+    run = session(message([text("…")], stop_reason="pause_turn"))
+    assert (await run.run(turns=4)).reason == "turns_spent"
+
+
+async def test_a_refusal_ends_the_agent_with_its_reason() -> None:
+    """A refusal is an ending that the report can name, not an empty answer."""
+    end = await session(message([], stop_reason="refusal")).run()
+    assert (end.reason, end.turns) == ("refused", 1)
+
+
+async def test_a_full_context_ends_the_agent_after_its_calls_are_answered() -> None:
+    """The transcript stays well-formed, and what was found before is kept."""
+    full = message(
+        [tool_use("look", query="a"), tool_use("look", query="b")], stop_reason="model_context_window_exceeded"
+    )
+    run = session(full)
+    end = await run.run()
+    assert end.reason == "context_full"
+    assert [block["type"] for block in end.messages[-1]["content"]] == ["tool_result", "tool_result"]
+    assert run.look.ran == ["a"]
+
+
+async def test_a_model_that_never_calls_a_tool_is_asked_twice_and_then_left() -> None:
+    """A small local model that only chats still ends in a report that says so."""
+    run = session([text("The answer is 42.")])
+    end = await run.run()
+    assert (end.reason, end.turns) == ("no_report", 3)
+    assert end.detail == "the model never called done"
+
+
+async def test_an_empty_turn_is_not_sent_back() -> None:
+    """The API refuses empty assistant messages; the model is asked again instead."""
+    run = session(message([], stop_reason="end_turn"), DONE)
+    assert (await run.run()).reason == "finished"
+    assert all(m["content"] for m in run.script.requests[1]["messages"])
+
+
+async def test_a_dead_model_ends_the_agent_with_what_it_said() -> None:
+    """After its retries, a model failure is an ending with a sentence, and earlier turns are kept."""
+    run = session([tool_use("look", query="a")], httpx2.Response(529, json={"error": {"type": "overloaded_error"}}))
+    end = await run.run()
+    assert (end.reason, end.turns) == ("model_failed", 1)
+    assert "529" in end.detail
+    assert run.look.ran == ["a"]
+
+
+async def test_the_model_is_told_when_turns_run_low_and_in_the_last_one_only_the_report_is_run() -> None:
+    """Near the limit a notice is appended; a search in the last turn is refused, since nobody could read its result."""
+    run = session([tool_use("look", query="again")])
+    end = await run.run(turns=4)
+    assert (end.reason, end.turns) == ("turns_spent", 4)
+    notices = [
+        [block["text"] for block in request["messages"][-1]["content"] if block["type"] == "text"]
+        for request in run.script.requests[1:]
+    ]
+    assert notices[0] == []
+    assert "2 turns left" in notices[1][0]
+    assert "The next turn is the last" in notices[2][0]
+    assert run.look.ran == ["again"] * 3
+    assert run.refused[-1][1].error_type == "budget_exhausted"
+
+
+async def test_a_report_in_the_last_turn_is_taken() -> None:
+    """The closing tool runs in the last turn, and is told that there is no time for a revision."""
+    run = session([tool_use("look", query="a")], DONE, done=DoneTool(sends_back=9))
+    assert (await run.run(turns=2)).reason == "finished"
+
+
+async def test_a_report_that_goes_back_can_be_sent_again() -> None:
+    """A revision is one more turn."""
+    run = session(DONE, [tool_use("done", answer="43")], done=DoneTool(sends_back=1))
+    assert (await run.run()).reason == "finished"
+    assert run.done.answers == ["42", "43"]
+
+
+async def test_calls_past_the_budget_are_refused_and_the_report_still_comes() -> None:
+    """With three calls allowed, the fourth is answered budget_exhausted and the run goes on to its report."""
+    looks = [tool_use("look", query=str(n)) for n in range(4)]
+    run = session(looks, DONE)
+    assert (await run.run(calls=3)).reason == "finished"
+    assert len(run.look.ran) == 3
+    assert run.script.results(1)[3]["content"]["errorType"] == "budget_exhausted"
+
+
+async def test_a_turn_with_too_many_calls_has_the_rest_refused() -> None:
+    """A burst of calls is cut to the limit, each refused one with its own result."""
+    run = session([tool_use("look", query=str(n)) for n in range(5)], DONE)
+    await run.run(calls_per_turn=2)
+    assert [r["content"].get("errorType") for r in run.script.results(1)] == [None, None, *["budget_exhausted"] * 3]
+
+
+async def test_spent_tokens_leave_one_turn_for_the_report() -> None:
+    """When the tokens are spent the model gets one more turn, in which only the report is run."""
+    greedy = message([tool_use("look", query="a")], usage={"input_tokens": 900, "output_tokens": 200})
+    run = session(greedy, DONE)
+    assert (await run.run(tokens=1_000)).reason == "finished"
+    again = session(greedy)
+    assert (await again.run(tokens=1_000)).reason == "tokens_spent"
+    assert again.look.ran == ["a"]
+
+
+async def test_a_bug_in_a_tool_ends_the_run_loudly_and_stops_its_siblings() -> None:
+    """An unnamed exception is not a tool failure."""
+
+    class Buggy(LookTool):
+        async def run(self, arguments: Look) -> str:
+            if arguments.query == "bug":
+                raise ZeroDivisionError
+            await asyncio.Event().wait()
+            return ""
+
+    run = session([tool_use("look", query="forever"), tool_use("look", query="bug")], look=Buggy())
+    with pytest.raises(ZeroDivisionError):
+        await run.run()
+
+
+async def test_a_stop_answers_every_call_of_the_turn_and_ends_the_agent() -> None:
+    """Ctrl-C during a turn: what is done is kept, what hangs becomes cancelled, and no new request is sent."""
+    run = session([tool_use("look", query="fast"), tool_use("look", query="never")])
+    run.look = LookTool(gates={"never": asyncio.Event()})
+
+    class StopsAfterFirst(LookTool):
+        async def run(self, arguments: Look) -> str:
+            result = await super().run(arguments)
+            stop.ask()
+            return result
+
+    stop = run.stop
+    run.look = StopsAfterFirst(gates={"never": asyncio.Event()})
+    end = await run.run()
+    assert end.reason == "stopped"
+    assert len(run.script.requests) == 1
+    fast, never = end.messages[-1]["content"]
+    assert "saw" in fast["content"]
+    assert '"cancelled"' in never["content"]
+    assert never["is_error"] is True
+
+
+async def test_a_stop_while_the_model_is_thinking_ends_the_agent_at_once() -> None:
+    """Nobody waits for a turn that will not be used."""
+    run = session([tool_use("look", query="a")])
+    run.stop.ask()
+    assert (await run.run()).reason == "stopped"
+    assert run.script.requests == []

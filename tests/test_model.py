@@ -1,0 +1,366 @@
+"""The model client: every way in which a Messages API can answer, or not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caveat.model import ModelError, Turn, open_model
+from caveat_tools.clock import FakeClock
+from caveat_tools.faults import parse_faults
+from caveat_tools.retry import RetryPolicy
+from scripted import ScriptedModel, message, sse, sse_response, stream_of, text, tool_use
+
+TOOL = {"name": "search", "description": "d", "input_schema": {"type": "object"}}
+HELLO = [{"role": "user", "content": "hello"}]
+ONCE = RetryPolicy(attempts=1)
+
+
+async def turn_of(*replies: Any, policy: RetryPolicy = ONCE) -> Turn:
+    return await ScriptedModel(replies).model(policy=policy).turn("system", HELLO, [TOOL])
+
+
+async def error_of(*replies: Any) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        await turn_of(*replies)
+    return caught.value
+
+
+def error_response(status: int, kind: str, words: str = "words", **more: Any) -> httpx2.Response:
+    headers = more.pop("headers", {})
+    return httpx2.Response(
+        status, headers=headers, json={"type": "error", "error": {"type": kind, "message": words, **more}}
+    )
+
+
+async def test_a_streamed_turn_arrives_whole() -> None:
+    """Text and parallel tool calls come in order, with their arguments and the stop reason."""
+    turn = await turn_of([text("I will search."), tool_use("search", q="я"), tool_use("search", q="b")])
+    assert turn.text == "I will search."
+    assert [block["input"] for block in turn.tool_uses] == [{"q": "я"}, {"q": "b"}]
+    assert (turn.stop_reason, turn.broken, turn.tokens) == ("tool_use", {}, 15)
+
+
+async def test_the_request_is_streamed_and_its_stable_prefix_can_be_cached() -> None:
+    """Long turns never hit the limit for plain requests, and the system prompt is paid for in full only once."""
+    script = ScriptedModel([[text("hi")]])
+    await script.model().turn("system", HELLO, [TOOL])
+    (request,) = script.requests
+    assert request["stream"] is True
+    assert request["system"] == [{"type": "text", "text": "system", "cache_control": {"type": "ephemeral"}}]
+    assert "tool_choice" not in request
+    assert "temperature" not in request
+
+
+async def test_a_server_that_does_not_stream_is_understood_too() -> None:
+    """A plain JSON message is a turn."""
+    turn = await turn_of(httpx2.Response(200, json=message([text("plain")])))
+    assert turn.text == "plain"
+
+
+async def test_usage_counts_cached_tokens_and_every_call() -> None:
+    """The report's numbers include what the prompt cache served."""
+    usage = {"input_tokens": 10, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5, "output_tokens": 7}
+    model = ScriptedModel([message([text("a")], usage=usage)]).model()
+    await model.turn("s", HELLO, [])
+    await model.turn("s", HELLO, [])
+    assert (model.usage.calls, model.usage.input_tokens, model.usage.output_tokens) == (2, 210, 14)
+
+
+EVENTS = stream_of(message([text("hello there"), tool_use("search", "toolu_1", q="x")]))
+
+
+@pytest.mark.parametrize("cut", range(len(EVENTS)))
+async def test_a_stream_that_ends_early_is_a_passing_failure_wherever_it_was_cut(cut: int) -> None:
+    """A truncated stream is never taken for a short answer."""
+    error = await error_of(sse_response(sse(*EVENTS[:cut])))
+    assert (error.kind, error.retryable) == ("malformed", True)
+
+
+@pytest.mark.parametrize("kind", ["overloaded_error", "api_error", "rate_limit_error", "timeout_error"])
+async def test_an_error_event_inside_a_200_stream_is_a_passing_failure(kind: str) -> None:
+    """`overloaded` in mid-stream is retried like a 529."""
+    event = {"type": "error", "error": {"type": kind, "message": "m"}}
+    assert (await error_of(sse_response(sse(*EVENTS[:4], event)))).retryable
+
+
+async def test_a_request_error_inside_a_stream_is_final() -> None:
+    """An error event that says the request is wrong is not sent again."""
+    event = {"type": "error", "error": {"type": "invalid_request_error", "message": "m"}}
+    assert not (await error_of(sse_response(sse(*EVENTS[:4], event)))).retryable
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(200, json={}),
+        httpx2.Response(200, json=[]),
+        httpx2.Response(200, json=None),
+        httpx2.Response(200, text="not json"),
+        httpx2.Response(200, html="<html>hello</html>"),
+        httpx2.Response(200, json=message([], stop_reason="end_turn") | {"stop_reason": None}),
+        httpx2.Response(200, json=message([{"type": "text"}])),
+        httpx2.Response(200, json={"content": [None], "stop_reason": "end_turn"}),
+        httpx2.Response(200, json={"content": [{"no": "type"}], "stop_reason": "end_turn"}),
+        httpx2.Response(200, json=message([tool_use("search", "same"), tool_use("search", "same")])),
+        httpx2.Response(200, json=message([{"type": "tool_use", "name": "search", "input": {}}])),
+        sse_response(b"event: message_start\ndata: {not json\n\n"),
+        sse_response(b"event: message_start\ndata: \xff\xfe\n\n"),
+        sse_response(sse({"type": "content_block_delta", "index": 3, "delta": {"type": "text_delta", "text": "x"}})),
+        sse_response(sse({"type": "message_start"})),
+        sse_response(b""),
+    ],
+)
+async def test_a_body_that_is_no_message_is_a_passing_failure(response: httpx2.Response) -> None:
+    """`{}`, HTML, half an event: each is retried and then named, none becomes an empty turn."""
+    error = await error_of(response)
+    assert (error.kind, error.retryable) == ("malformed", True)
+
+
+async def test_a_web_page_says_what_to_check() -> None:
+    """A base URL that answers HTML is named in the message, with the variable to set."""
+    assert "ANTHROPIC_BASE_URL" in (await error_of(httpx2.Response(200, html="<html>"))).message
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "retryable", "hint"),
+    [
+        (error_response(401, "authentication_error"), "refused_key", False, "ANTHROPIC_API_KEY"),
+        (error_response(403, "permission_error"), "refused_key", False, "ANTHROPIC_API_KEY"),
+        (error_response(402, "billing_error"), "billing", False, "limit"),
+        (error_response(404, "not_found_error"), "unknown_model", False, "--model"),
+        (error_response(400, "invalid_request_error"), "request", False, "400"),
+        (error_response(413, "request_too_large"), "request", False, "413"),
+        (error_response(429, "rate_limit_error"), "rate_limited", True, "later"),
+        (
+            error_response(429, "rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}),
+            "billing",
+            False,
+            "raise it",
+        ),
+        (error_response(429, "rate_limit_error", headers={"x-should-retry": "false"}), "rate_limited", False, "later"),
+        (error_response(500, "api_error"), "unavailable", True, "500"),
+        (error_response(503, "api_error"), "unavailable", True, "503"),
+        (error_response(529, "overloaded_error"), "overloaded", True, "529"),
+        (httpx2.Response(502, html="<html>bad gateway</html>"), "unavailable", True, "502"),
+    ],
+)
+async def test_each_status_is_passing_or_final_and_says_what_to_do(
+    response: httpx2.Response, kind: str, retryable: bool, hint: str
+) -> None:
+    """A wrong key is not retried, an overload is, and a spend limit is not mistaken for a rate limit."""
+    error = await error_of(response)
+    assert (error.kind, error.retryable) == (kind, retryable)
+    assert hint in error.message
+    assert "\n" not in error.message
+
+
+async def test_retry_after_of_the_model_is_honoured() -> None:
+    """A 429 that names nine seconds is asked again after nine seconds."""
+    clock = FakeClock()
+    script = ScriptedModel([error_response(429, "rate_limit_error", headers={"retry-after": "9"}), [text("hi")]])
+    turn = await script.model(clock, RetryPolicy(attempts=2)).turn("s", HELLO, [])
+    assert turn.text == "hi"
+    assert clock.slept == [9.0]
+
+
+async def test_a_500_second_retry_after_is_not_slept() -> None:
+    """The SDK would sleep it; here the deadline decides."""
+    clock = FakeClock()
+    script = ScriptedModel([error_response(429, "rate_limit_error", headers={"retry-after": "500"})])
+    with pytest.raises(ModelError):
+        await script.model(clock).turn("s", HELLO, [])
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("timeout", "timeout"),
+        ("refused", "unavailable"),
+        ("reset", "unavailable"),
+        ("cut", "unavailable"),
+        ("stream_cut", "unavailable"),
+        ("dribble", "timeout"),
+        ("stream_error", "overloaded"),
+        ("html", "malformed"),
+        ("badjson", "malformed"),
+        ("529", "overloaded"),
+    ],
+)
+async def test_every_injected_model_failure_is_recovered_by_a_retry(fault: str, kind: str) -> None:
+    """One failure of each kind at the model's transport, and the turn still arrives."""
+    waits: list[Any] = []
+    clock = FakeClock()
+    async with open_model(
+        clock=clock, faults=parse_faults(f"model:{fault}*1", ["wikipedia"]), environ={}, on_wait=waits.append
+    ) as model:
+        turn = await model.turn("s", HELLO, [])
+    assert turn.stop_reason == "end_turn"
+    assert [wait.error.kind for wait in waits] == [kind]
+
+
+async def test_arguments_that_are_not_json_are_marked_and_do_not_lose_the_turn() -> None:
+    """A tool call with broken JSON comes with the reason and an empty object in its place."""
+    events = stream_of(message([tool_use("search", "toolu_1", q="x")]))
+    events[2]["delta"]["partial_json"] = '{"q": '
+    turn = await turn_of(sse_response(sse(*events)))
+    assert "not valid JSON" in turn.broken["toolu_1"]
+    assert turn.tool_uses[0]["input"] == {}
+
+
+async def test_arguments_that_are_json_but_no_object_are_marked() -> None:
+    """A list where an object was due is not executed."""
+    events = stream_of(message([tool_use("search", "toolu_1")]))
+    events[2]["delta"]["partial_json"] = "[1]"
+    assert "not a JSON object" in (await turn_of(sse_response(sse(*events)))).broken["toolu_1"]
+
+
+@pytest.mark.parametrize("stop_reason", ["max_tokens", "model_context_window_exceeded"])
+async def test_a_call_at_the_output_limit_is_marked_as_cut_even_if_it_parses(stop_reason: str) -> None:
+    """Half of a call can be valid JSON; it is never executed. A call before it was complete and is."""
+    content = [tool_use("search", "whole", q="x"), tool_use("search", "cut")]
+    turn = await turn_of(message(content, stop_reason=stop_reason))
+    assert list(turn.broken) == ["cut"]
+
+
+UNKNOWN = [
+    {"type": "thinking", "thinking": "hm", "signature": "abc"},
+    {"type": "redacted_thinking", "data": "xyz"},
+    {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}},
+    {"type": "hologram", "photons": [1, None, {"deep": True}]},
+]
+
+
+async def test_blocks_of_unknown_types_come_back_as_they_were() -> None:
+    """What this client does not use passes unharmed into the next request."""
+    turn = await turn_of(httpx2.Response(200, json=message([*UNKNOWN, text("done")])))
+    assert turn.content == [*UNKNOWN, text("done")]
+
+
+async def test_unknown_deltas_are_put_together_and_unknown_events_ignored() -> None:
+    """A stream of a later API version is still read."""
+    events = [
+        EVENTS[0],
+        {"type": "ping"},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "hologram", "beam": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "hologram_delta", "beam": "ab", "n": 1}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "hologram_delta", "beam": "cd", "n": 2}},
+        {"type": "something_new"},
+        *EVENTS[-2:],
+    ]
+    assert (await turn_of(sse_response(sse(*events)))).content == [{"type": "hologram", "beam": "abcd", "n": 2}]
+
+
+async def test_blank_text_blocks_are_dropped() -> None:
+    """The API refuses them when they are sent back."""
+    assert (await turn_of([text("  "), text("words")])).content == [text("words")]
+
+
+async def test_a_bug_below_the_sdk_is_not_an_outage() -> None:
+    """The SDK wraps every exception of a transport as a connection error; a bug or a cassette miss is unwrapped."""
+
+    class CassetteMissError(Exception):
+        pass
+
+    def miss(_body: dict[str, Any]) -> None:
+        raise CassetteMissError
+
+    with pytest.raises(CassetteMissError):
+        await turn_of(miss, policy=RetryPolicy(attempts=3))
+
+
+async def test_without_key_or_base_url_the_embedded_model_answers() -> None:
+    """A first try needs no account, and the model says what it is."""
+    faults = parse_faults("", [])
+    async with open_model(clock=FakeClock(), faults=faults, environ={}) as model:
+        assert (model.is_offline, model.name) == (True, "caveat-offline")
+    for environ in ({"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}, {"ANTHROPIC_API_KEY": "x"}):
+        async with open_model(clock=FakeClock(), faults=faults, environ=environ) as model:
+            assert not model.is_offline
+    async with open_model(clock=FakeClock(), faults=faults, environ=environ, force_offline=True) as model:
+        assert model.is_offline
+
+
+async def test_a_base_url_without_a_key_is_used() -> None:
+    """Local servers ask for no key; the address is enough, and it is the one that is asked."""
+    environ = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    async with open_model(clock=FakeClock(), faults=parse_faults("model:refused", []), environ=environ) as model:
+        with pytest.raises(ModelError, match=r"nothing answers at http://127.0.0.1:9"):
+            await model.turn("s", HELLO, [])
+
+
+@given(st.binary(max_size=300), st.sampled_from(["text/event-stream", "application/json", "text/html", ""]))
+async def test_any_body_is_a_turn_or_a_model_error(body: bytes, kind: str) -> None:
+    """No answer of any server ends in a traceback."""
+    try:
+        await turn_of(httpx2.Response(200, headers={"content-type": kind}, content=body))
+    except ModelError as error:
+        assert error.message
+
+
+_KEYS = [
+    "type",
+    "message",
+    "content",
+    "index",
+    "delta",
+    "content_block",
+    "text",
+    "usage",
+    "stop_reason",
+    "id",
+    "name",
+    "input",
+]
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS) | st.text(max_size=4), inner),
+    max_leaves=12,
+)
+_KINDS = [
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+    "error",
+]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(_KINDS), st.dictionaries(st.sampled_from(_KEYS), _json, max_size=5)), max_size=6)
+)
+async def test_any_series_of_events_is_a_turn_or_a_model_error(events: list[tuple[str, dict[str, Any]]]) -> None:
+    """Events in any order with anything in them never end in a traceback."""
+    body = b"".join(
+        f"event: {kind}\ndata: {json.dumps({**fields, 'type': kind})}\n\n".encode() for kind, fields in events
+    )
+    try:
+        await turn_of(sse_response(body))
+    except ModelError as error:
+        assert error.message
+
+
+@pytest.mark.parametrize(
+    ("environ", "hint"),
+    [
+        ({"ANTHROPIC_API_KEY": "ключ"}, "copy the key again"),
+        ({"ANTHROPIC_API_KEY": "a\nb"}, "copy the key again"),
+        ({"ANTHROPIC_BASE_URL": "http://127.0.0.1:port"}, "ANTHROPIC_BASE_URL"),
+        ({"ANTHROPIC_BASE_URL": "localhost"}, "ANTHROPIC_BASE_URL"),
+        ({"ANTHROPIC_BASE_URL": "ftp://localhost/"}, "ANTHROPIC_BASE_URL"),
+    ],
+)
+async def test_a_key_or_address_that_cannot_be_one_is_named(environ: dict[str, str], hint: str) -> None:
+    """A key pasted with a line break, or an address without http://, is one sentence that says which variable."""
+    with pytest.raises(ModelError, match=hint) as caught:
+        async with open_model(clock=FakeClock(), faults=parse_faults("", []), environ=environ) as model:
+            await model.turn("s", HELLO, [])
+    assert not caught.value.retryable

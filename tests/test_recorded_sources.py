@@ -1,0 +1,77 @@
+"""Recorded answers of the real services, kept beside the repository, go through the code that will meet them.
+
+Rows of other services than Wikipedia do not apply here: no source of ours asks them yet.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from _pytest.mark import ParameterSet
+
+from caveat_tools.clock import FakeClock
+from caveat_tools.http import get_json
+from caveat_tools.source import Ask, SourceError
+from caveat_tools.sources.wikipedia import WikipediaSource
+
+RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "recordings" / "sources.jsonl"
+
+WITHOUT_TEXT = {
+    "s3c5aebe4f4": "srprop=size: rows have no snippet",
+    "sffade04ef0": "srprop=wordcount: rows have no snippet",
+    "sd68f905af1": "srprop=timestamp: rows have no snippet",
+}
+"""Rows whose request left out the text, as ours never does: there is nothing to quote, but the total is theirs."""
+
+
+def recorded(source: str) -> list[ParameterSet]:
+    """Return the rows of one service as parameters, or one that is skipped where there are no recordings."""
+    if not RECORDINGS.exists():
+        return [pytest.param(None, marks=pytest.mark.skip(reason=f"no recordings at ../shared/{RECORDINGS.name}"))]
+    rows = [json.loads(line) for line in RECORDINGS.read_text(encoding="utf-8").splitlines()]
+    return [pytest.param(row, id=row["id"]) for row in rows if row["source"] == source]
+
+
+def played(row: dict[str, Any]) -> httpx2.AsyncClient:
+    """Return a client to whom the service gives the recorded answer, whatever is asked."""
+    response = httpx2.Response(row["status"], headers=row["headers"], content=row["body"].encode())
+    return httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _: response))
+
+
+@pytest.mark.parametrize("row", recorded("wikipedia"))
+async def test_a_recorded_search_comes_out_as_it_was_labelled(row: dict[str, Any]) -> None:
+    """Found with as many passages and the same total, or failed with the same kind of error."""
+    expect = row["expect"]
+    query = httpx2.URL(row["url"]).params["srsearch"]
+    async with played(row) as client:
+        source = WikipediaSource(client, FakeClock())
+        if expect["status"] == "failed":
+            with pytest.raises(SourceError) as caught:
+                await source.page(Ask(query), None)
+            assert caught.value.error_type == expect["errorType"]
+            assert expect["code"] in caught.value.message
+            return
+        page = await source.page(Ask(query), None)
+    assert expect["status"] == "found"
+    assert page.total == expect["total"]
+    assert page.next_cursor == "10"
+    assert len(page.passages) == (0 if row["id"] in WITHOUT_TEXT else expect["count"])
+    for passage in page.passages:
+        assert passage.url.startswith("https://en.wikipedia.org/wiki/")
+        assert "<" not in passage.text
+        assert "&#" not in passage.text
+        assert passage.date is not None
+
+
+@pytest.mark.parametrize("row", recorded("page"))
+async def test_a_recorded_web_page_is_never_taken_for_data(row: dict[str, Any]) -> None:
+    """Where JSON is due, a bot wall is an outage, and so is a page of results (labelled found or empty as a page)."""
+    async with played(row) as client:
+        with pytest.raises(SourceError) as caught:
+            await get_json(client, "https://example.org/", {}, now=datetime(2026, 1, 2, tzinfo=UTC))
+    assert (caught.value.error_type, caught.value.retryable) == ("unavailable", True)

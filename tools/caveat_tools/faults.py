@@ -1,0 +1,106 @@
+"""Fault injection: `--inject 'wikipedia:timeout*2,local:empty'`.
+
+A fault acts where the real one does: below retry, at the source's transport or, for a source inside the process, at
+its call. `faults.py` says which fault strikes which call; `transport.py` makes it happen.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+FAULTS: Final = (
+    *("timeout", "refused", "reset", "dribble", "cut", "html", "badjson", "empty"),
+    *("400", "401", "403", "404", "429", "500", "503", "529"),
+)
+MODEL_FAULTS: Final = (
+    *(fault for fault in FAULTS if fault != "empty"),
+    *("stream_error", "stream_cut", "refusal", "max_tokens", "bad_args"),
+)
+GRAMMAR: Final = f"""\
+TARGET:FAULT for every call, TARGET:FAULT*N for the first N, TARGET:FAULT@N for the N-th only; comma-separated.
+TARGET is a source's name, model, or * for every source.
+FAULT is one of {" ".join(FAULTS)};
+for model also {" ".join(f for f in MODEL_FAULTS if f not in FAULTS)}.
+Example: wikipedia:timeout*2,local:empty"""
+
+_ENTRY = re.compile(r"(?P<target>.+):(?P<fault>[^:*@]+)(?:(?P<mark>[*@])(?P<count>\d+))?")
+
+
+class FaultSyntaxError(ValueError):
+    """An injection that cannot be understood; the message says which part, and what is possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """One entry of the grammar: `first` N calls or only the `nth`, or every call where both are None."""
+
+    target: str
+    fault: str
+    first: int | None = None
+    nth: int | None = None
+
+    def strikes(self, call: int) -> bool:
+        """Say whether the call with this number, counted from 1, is struck."""
+        if self.nth is not None:
+            return call == self.nth
+        return self.first is None or call <= self.first
+
+
+@dataclass
+class FaultPlan:
+    """The injections of one run, with a count of the calls that each target has seen."""
+
+    injections: Sequence[Injection] = ()
+    _calls: Counter[str] = field(default_factory=Counter)
+
+    def take(self, target: str) -> str | None:
+        """Count a call to `target` and return the fault that strikes it, if any; the first entry that fits wins."""
+        self._calls[target] += 1
+        for entry in self.injections:
+            named = entry.target == target or (entry.target == "*" and target != "model")
+            if named and entry.strikes(self._calls[target]):
+                return entry.fault
+        return None
+
+
+def parse_faults(text: str, sources: Collection[str]) -> FaultPlan:
+    """Read the grammar; `sources` are the names that can be targets.
+
+    Raises FaultSyntaxError with what is wrong and, where one is near, the name that was probably meant.
+    """
+    return FaultPlan(tuple(_entry(part.strip(), sources) for part in text.split(",") if part.strip()))
+
+
+def _entry(text: str, sources: Collection[str]) -> Injection:
+    match = _ENTRY.fullmatch(text)
+    if match is None:
+        raise FaultSyntaxError(f"cannot read the injection {text!r}. The form is:\n{GRAMMAR}")
+    target, fault = match["target"], match["fault"]
+    if target.startswith("subagent"):
+        raise FaultSyntaxError(f"cannot inject {text!r}: this version has no subagents")
+    targets = [*sources, "model", "*"]
+    if target not in targets:
+        raise FaultSyntaxError(f"unknown target {target!r} in {text!r}; {_nearest(target, targets)}")
+    possible = MODEL_FAULTS if target == "model" else FAULTS
+    if fault not in possible:
+        raise FaultSyntaxError(f"unknown fault {fault!r} for {target} in {text!r}; {_nearest(fault, possible)}")
+    count = int(match["count"]) if match["count"] else None
+    if count == 0:
+        raise FaultSyntaxError(f"calls are counted from 1, so {text!r} would never strike")
+    return Injection(
+        target,
+        fault,
+        first=count if match["mark"] == "*" else None,
+        nth=count if match["mark"] == "@" else None,
+    )
+
+
+def _nearest(word: str, possible: Collection[str]) -> str:
+    near = difflib.get_close_matches(word, possible, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}Possible are: {' '.join(possible)}"
