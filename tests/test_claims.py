@@ -307,7 +307,9 @@ def test_what_stands_has_the_same_letters_and_digits_as_its_place(data: st.DataO
     if span is not None:
         assert _said(quote) == _said(text[slice(*span)])
         around = text[max(0, span[0] - 1) : span[0] + 1], text[span[1] - 1 : span[1] + 1]
-        assert not any(re.fullmatch(r"[ab15-]{2}|[ab15][*_`'-]|[−.,\-][15]", cut) for cut in around if cut.isascii()), around
+        assert not any(re.fullmatch(r"[ab15-]{2}|[ab15][*_`'-]|[−.,\-][15]", cut) for cut in around if cut.isascii()), (
+            around
+        )
 
 
 def _said(text: str) -> str:

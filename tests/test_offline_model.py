@@ -16,15 +16,20 @@ from caveat import offline
 from caveat_tools.outcome import Empty, Failed, Found, Result, to_json, wire
 
 SOURCES = ["local", "wikipedia"]
-COORDINATOR = [
-    {"name": "plan_topics", "input_schema": {"type": "object"}},
-    {
-        "name": "search",
-        "input_schema": {"type": "object", "properties": {"source": {"type": "string", "enum": SOURCES}}},
-    },
-    {"name": "report_findings", "input_schema": {"type": "object"}},
-]
 SYNTHESIS = [{"name": "write_sections", "input_schema": {"type": "object"}}]
+
+
+def coordinator(*sources: str) -> list[dict[str, Any]]:
+    """Return the coordinator's tools, with these sources."""
+    source = {"type": "string", "enum": sources}
+    return [
+        {"name": "plan_topics", "input_schema": {"type": "object"}},
+        {"name": "search", "input_schema": {"type": "object", "properties": {"source": source}}},
+        {"name": "report_findings", "input_schema": {"type": "object"}},
+    ]
+
+
+COORDINATOR = coordinator(*SOURCES)
 
 QUESTION = "How does caffeine affect sleep quality in adults?"
 ANSWER = "Caffeine taken six hours before bed lowers sleep quality in adults by more than an hour."
@@ -212,6 +217,15 @@ async def test_a_question_becomes_several_topics_only_where_each_can_be_searched
     assert turns[0][0]["topics"] == topics
 
 
+async def test_no_turn_holds_more_calls_than_the_loop_runs(client: anthropic.AsyncAnthropic) -> None:
+    """What does not fit into a turn is asked in the next, so that every topic reaches every source."""
+    question = "How are iron mines made safe? How are zinc mines made safe? How are lead mines made safe?"
+    tools = coordinator(*"abcde")
+    turns = await converse(client, lambda call: found(call, "Nothing."), question=question, tools=tools)
+    assert [len(turn) for turn in turns] == [1, 12, 3, 1]
+    assert [len(of(source, turns)) for source in "abcde"] == [3] * 5
+
+
 async def test_a_long_list_of_questions_becomes_four_topics_and_loses_nothing(client: anthropic.AsyncAnthropic) -> None:
     """The fourth topic holds the rest."""
     question = " ".join(f"How are {metal} mines made safe?" for metal in ("iron", "zinc", "lead", "gold", "tin"))
@@ -352,10 +366,12 @@ async def test_a_query_that_ended_for_good_under_one_topic_is_not_sent_under_ano
         {"role": "user", "content": QUESTION},
         *scripted(("plan_topics", {"topics": ["Sleep quality"] * 3}, {"topics": topics})),
         *scripted(
-            *(("search", call, answer(call)) for call, answer in zip(calls, (empty, empty, failed), strict=True))
+            ("search", calls[0], empty(calls[0])),
+            ("search", calls[1], empty(calls[1])),
+            ("search", calls[2], failed(calls[2])),
         ),
     ]
-    message = await say(client, messages, COORDINATOR)
+    message = await say(client, messages, coordinator("local"))
     assert [block.name for block in message.content if block.type == "tool_use"] == ["report_findings"]
 
 
@@ -390,7 +406,7 @@ async def test_a_report_with_refused_quotes_is_sent_once_more_without_them(clien
     other = "Caffeine does affect most adults in one way or another."
     turns = await converse(client, lambda call: found(call, f"{other} {ANSWER}"))
     report = {key: turns[-1][0][key] for key in ("findings", "not_found")}
-    refusal = {"status": "revise", "problems": [{"quote": ANSWER, "id": "S1", "why": "not found"}]}
+    refusal = {"status": "revise", "problems": [{"finding": 1, "problems": ["the quote is not in S1"]}, "?"]}
     topics = {"topics": [{"id": "T1", "topic": QUESTION}]}
     messages = [{"role": "user", "content": QUESTION}, *scripted(("plan_topics", {"topics": [QUESTION]}, topics))]
     call = {key: turns[1][0][key] for key in ("topic_id", "source", "query")}
@@ -435,7 +451,7 @@ async def test_russian_and_chinese_questions_are_answered_from_sentences_in_thei
 
 
 async def test_claims_become_one_cited_paragraph_a_topic(client: anthropic.AsyncAnthropic) -> None:
-    """Topics without claims get no section, and the result of the call ends the conversation."""
+    """Topics without claims get no section, nor does, in a second and last call, one that was refused."""
     claims = {
         "question": QUESTION,
         "topics": [
@@ -456,7 +472,15 @@ async def test_claims_become_one_cited_paragraph_a_topic(client: anthropic.Async
     block = message.content[0]
     assert block.type == "tool_use"
     assert block.input == {"sections": [{"topic_id": "T1", "text": "Less sleep. [C1] Later sleep. [C2]"}]}
-    messages += scripted(("write_sections", block.input, {"status": "accepted"}))
+    accepted = scripted(("write_sections", block.input, {"status": "accepted"}))
+    assert (await say(client, messages + accepted, SYNTHESIS)).stop_reason == "end_turn"
+
+    refusal = {"status": "revise", "problems": [{"topic_id": "T1", "problem": "the number 6 stands in no claim"}]}
+    messages += scripted(("write_sections", block.input, refusal))
+    again = (await say(client, messages, SYNTHESIS)).content[0]
+    assert again.type == "tool_use"
+    assert again.input == {"sections": []}
+    messages += scripted(("write_sections", again.input, refusal))
     assert (await say(client, messages, SYNTHESIS)).stop_reason == "end_turn"
 
 
@@ -630,7 +654,7 @@ def test_every_quote_is_a_piece_of_the_text_that_it_names(pieces: list[str]) -> 
         *scripted(("plan_topics", {}, {"topics": [{"id": "T1", "topic": QUESTION}]})),
         *scripted(("search", {"topic_id": "T1", "source": "local", "query": "q"}, answered)),
     ]
-    body = {"model": "m", "max_tokens": 99, "messages": messages, "tools": COORDINATOR}
+    body = {"model": "m", "max_tokens": 99, "messages": messages, "tools": coordinator("local")}
     report = post(to_json(body).encode()).json()["content"][0]["input"]
     for finding in report["findings"]:
         (evidence,) = finding["evidence"]

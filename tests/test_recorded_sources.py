@@ -32,7 +32,11 @@ WITHOUT_TEXT = {
 def recorded(source: str) -> list[ParameterSet]:
     """Return the rows of one service as parameters, or one that is skipped where there are no recordings."""
     if not RECORDINGS.exists():
-        return [pytest.param(None, marks=pytest.mark.skip(reason=f"no recordings at ../shared/{RECORDINGS.name}"))]
+        return [
+            pytest.param(
+                None, marks=pytest.mark.skip(reason=f"no ../shared/recordings/{RECORDINGS.name} beside the repository")
+            )
+        ]
     rows = [json.loads(line) for line in RECORDINGS.read_text(encoding="utf-8").splitlines()]
     return [pytest.param(row, id=row["id"]) for row in rows if row["source"] == source]
 

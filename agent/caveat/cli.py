@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -163,7 +163,7 @@ async def _research(
     )
 
 
-def _run(work: Callable[[Stop, Callable[[Any], None]], Any], *, quiet: bool, verbose: bool) -> Report:
+def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, quiet: bool, verbose: bool) -> Report:
     """Run the research; Ctrl-C once asks for a report of what there is, twice leaves."""
     from caveat.errors import USAGE_ERRORS, NoReportError  # noqa: PLC0415
     from caveat.progress import Progress  # noqa: PLC0415

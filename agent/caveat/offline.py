@@ -17,7 +17,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -35,6 +35,7 @@ MODEL_NAME: Final = "caveat-offline"
 MAX_TOPICS: Final = 4
 MAX_QUERY_WORDS: Final = 8
 MAX_SEARCH_TURNS: Final = 6
+MAX_CALLS_PER_TURN: Final = 12
 MAX_FOLLOW_UPS: Final = 2
 """For one topic at one source."""
 MAX_RETRY_AFTER_SECONDS: Final = 30.0
@@ -49,8 +50,6 @@ the answer is among the findings for 66, 58 and 55 %.
 """
 _BEST_TERMS, _BEST_SHARE = 4, 0.3
 """Where no sentence has enough, the best one will do if it holds this many terms and this share."""
-_OPENING_CHARS: Final = 60
-"""By which a finding is recognised in the loop's list of problems."""
 _DELTA_CHARS: Final = 200
 
 _INTRODUCTION: Final = (
@@ -290,6 +289,21 @@ def _read(model: type[M], value: str | dict[str, Any]) -> M | None:
         return None
 
 
+class _Handover(_Body):
+    """The answer to report_findings and write_sections."""
+
+    status: str = ""
+    problems: list[Any] = Field(default_factory=list)
+
+
+def _refused(handovers: Sequence[_Call], key: str) -> list[Any] | None:
+    """Return what the first handover is to be repeated without; None where it stands or has been repeated already."""
+    handover = _read(_Handover, handovers[-1].result)
+    if len(handovers) > 1 or not handover or handover.status != "revise":
+        return None
+    return [problem[key] for problem in handover.problems if isinstance(problem, dict) and key in problem]
+
+
 # --- the coordinator: plan, search, follow up, report
 
 
@@ -353,11 +367,6 @@ class _Searched(NamedTuple):
     turn: int
 
 
-class _Revision(_Body):
-    status: str = ""
-    problems: list[Any] = Field(default_factory=list)
-
-
 def _sources(search: _Tool) -> list[str]:
     """Return the names that the search tool's schema allows; a schema of one name may say `const`."""
     properties = search.input_schema.get("properties")
@@ -380,14 +389,14 @@ def _coordinate(sources: Sequence[str], turns: Sequence[_Turn]) -> str | list[_C
     searched = _searched(calls)
     reports = [call for call in calls if call.name == "report_findings"]
     if reports:
-        revision = _read(_Revision, reports[-1].result)
-        if len(reports) > 1 or not revision or revision.status != "revise":
-            return "There is nothing more to report."
-        return [_report(topics, searched, " ".join(" ".join(_strings(revision.problems)).split()))]
-    wanted: list[_Search] = []
-    if not _told_to_report(turns[-1]) and len({done.turn for done in searched}) < MAX_SEARCH_TURNS:
-        wanted = _follow_ups(question, searched) if searched else _first_searches(topics, sources)
-    return [search.call() for search in wanted] or [_report(topics, searched)]
+        refused = _refused(reports, "finding")
+        return "There is nothing more to report." if refused is None else [_report(topics, searched, refused)]
+    if _told_to_report(turns[-1]) or len({done.turn for done in searched}) >= MAX_SEARCH_TURNS:
+        return [_report(topics, searched)]
+    wanted = _follow_ups(question, searched) if searched else []
+    begun = {done.search.place for done in searched} | {search.place for search in wanted}
+    wanted += [search for search in _first_searches(topics, sources) if search.place not in begun]
+    return [search.call() for search in wanted[:MAX_CALLS_PER_TURN]] or [_report(topics, searched)]
 
 
 def _topics(question: str) -> list[str]:
@@ -507,21 +516,23 @@ def _is_refused(candidate: _Search, searched: Sequence[_Searched]) -> bool:
     return False
 
 
-def _report(topics: dict[str, str], searched: Sequence[_Searched], problems: str = "") -> _Call:
-    """Return the report; a finding whose first words stand in `problems` is left out."""
+def _report(topics: dict[str, str], searched: Sequence[_Searched], refused: Collection[Any] = ()) -> _Call:
+    """Return the report; the findings whose numbers, from 1, were refused are left out."""
     findings: list[dict[str, Any]] = []
-    not_found: list[dict[str, str]] = []
     for topic_id, topic in topics.items():
         outcomes = [done.outcome for done in searched if done.search.topic_id == topic_id]
         passages = [p for outcome in outcomes for p in (*outcome.results, *outcome.partial_results) if p.id]
-        best = [found for found in _best_sentences(topic, passages) if found[0][:_OPENING_CHARS] not in problems]
         findings += [
             {"topic_id": topic_id, "text": text, "evidence": [{"id": passage.id, "quote": quote}]}
-            for text, quote, passage in best
+            for text, quote, passage in _best_sentences(topic, passages)
         ]
-        if not best:
-            what = f"no sentence in the searched sources answers: {topic}"
-            not_found.append({"topic_id": topic_id, "what": what})
+    findings = [finding for number, finding in enumerate(findings, 1) if number not in refused]
+    answered = {finding["topic_id"] for finding in findings}
+    not_found = [
+        {"topic_id": topic_id, "what": f"no sentence in the searched sources answers: {topic}"}
+        for topic_id, topic in topics.items()
+        if topic_id not in answered
+    ]
     return _Call("report_findings", {"findings": findings, "not_found": not_found})
 
 
@@ -558,15 +569,6 @@ def _is_statement(sentence: str) -> bool:
     return sum(char in _CODE_SIGNS for char in sentence) <= 0.06 * len(sentence)
 
 
-def _strings(value: Any) -> Iterator[str]:
-    """Yield every string inside a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner)
-
-
 # --- the synthesis: claims in a row
 
 
@@ -587,12 +589,14 @@ class _Claims(_Body):
 
 
 def _synthesise(turns: Sequence[_Turn]) -> str | list[_Call]:
-    if any(call.name == "write_sections" for call in _calls(turns)):
+    written = [call for call in _calls(turns) if call.name == "write_sections"]
+    refused = _refused(written, "topic_id") if written else []
+    if refused is None:
         return "The sections are written."
     claims = _read(_Claims, _tagged(turns, "claims") or "") or _Claims()
     sections = [
         {"topic_id": topic.id, "text": " ".join(f"{claim.text} [{claim.id}]" for claim in topic.claims)}
         for topic in claims.topics
-        if topic.claims
+        if topic.claims and topic.id not in refused
     ]
     return [_Call("write_sections", {"sections": sections})]

@@ -6,6 +6,7 @@ open a run → retrieval (the coordinator's loop) → synthesis (claims → pros
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -30,9 +31,11 @@ from caveat_tools.plain_text import plain
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
 from caveat_tools.sources import open_source
+from caveat_tools.sources.local import LocalSource
 from caveat_tools.stop import Stop
 
 MAX_QUESTION_CHARS: Final = 10_000
+UNREAD_NAMED: Final = 5
 
 
 async def research(  # noqa: PLR0913 - the library's front door: every seam has a default
@@ -74,6 +77,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
 
     async with AsyncExitStack() as resources:
         ready = await _opened(sources, docs, faults, clock, resources, on_event)
+        notes += _of_other_kinds(ready)
         store = RunStore(home or default_home(), run_id, warn)
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
@@ -188,5 +192,22 @@ async def _opened(
 
 
 def _unread(sources: Sequence[Source]) -> list[str]:
-    """Return one sentence for each thing that a source could not read of itself."""
-    return [sentence for source in sources for sentence in getattr(source, "unread", ())]
+    """Return what `local` could not read: a gap, since nobody knows what is in it."""
+    left_out = [entry for source in sources if isinstance(source, LocalSource) for entry in source.left_out]
+    if not left_out:
+        return []
+    named = "; ".join(f"{entry.path} ({entry.reason})" for entry in left_out[:UNREAD_NAMED])
+    more = f"; and {len(left_out) - UNREAD_NAMED} more" if len(left_out) > UNREAD_NAMED else ""
+    return [f"{len(left_out)} file{'s' if len(left_out) > 1 else ''} could not be read: {named}{more}"]
+
+
+def _of_other_kinds(sources: Sequence[Source]) -> list[str]:
+    """Return what `local` does not read by design: worth a note, not a gap."""
+    kinds: Counter[str] = Counter()
+    for source in sources:
+        if isinstance(source, LocalSource):
+            kinds.update(source.other_kinds)
+    if not kinds:
+        return []
+    named = ", ".join(f"{count} {kind or 'without a suffix'}" for kind, count in kinds.most_common(UNREAD_NAMED))
+    return [f"Only Markdown, text and HTML are read; files of other kinds were left out: {named}."]

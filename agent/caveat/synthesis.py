@@ -150,7 +150,7 @@ async def synthesise(
     stop: Stop,
     on_event: Callable[[TurnStarted], None] = lambda _: None,
 ) -> Synthesis:
-    """Have the model write the prose of all topics that have claims. Named failures are in the Synthesis, not raised."""
+    """Have the model write the prose of all topics that have claims. Named failures are in the result, not raised."""
     tool = WriteSectionsTool({topic.id: topic for topic in topics})
     end = await run_agent(
         name="synthesis",

@@ -19,6 +19,7 @@ from caveat_tools.sources.wikipedia import WikipediaSource, empty_answer
 from caveat_tools.transport import stacked
 
 NAMES: Final = ("local", "wikipedia")
+LARGE_FOLDER: Final = 200
 
 
 class SourcesError(ValueError):
@@ -38,20 +39,39 @@ async def open_source(
 
     Raises SourcesError, or LocalFolderError where the folder cannot be used.
     """
+    source = await _opened(name, docs, faults, clock, on_progress)
+    try:
+        yield source
+    finally:
+        await source.aclose()
+
+
+async def _opened(
+    name: str, docs: Path | None, faults: FaultPlan, clock: Clock, on_progress: Callable[[str], None]
+) -> Source:
     if name == "local":
         if docs is None:
             raise SourcesError("the source local needs a folder: name it with --docs")
-        local = LocalSource(docs, on_progress=lambda n, total: on_progress(f"reading {docs}: {n} of {total} files"))
-        try:
-            await local.open()
-            yield local
-        finally:
-            await local.aclose()
-    elif name == "wikipedia":
+        return await LocalSource.open(docs, on_progress=_in_tenths(docs, on_progress))
+    if name == "wikipedia":
         transport = stacked(httpx2.AsyncHTTPTransport(), faults, name, empty_answer())
-        async with httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent()}) as client:
-            yield WikipediaSource(client, clock)
-    else:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise SourcesError(f"there is no source {name!r}; {hint}There are: {', '.join(NAMES)}")
+        client = httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent()})
+        try:
+            return WikipediaSource(client, clock)
+        except ValueError as error:
+            await client.aclose()
+            raise SourcesError(str(error)) from error
+    near = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise SourcesError(f"there is no source {name!r}; {hint}There are: {', '.join(NAMES)}")
+
+
+def _in_tenths(folder: Path, on_progress: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Return a listener that tells of a large folder in ten steps and of a small one once."""
+
+    def progress(done: int, total: int) -> None:
+        step = max(1, total // 10) if total >= LARGE_FOLDER else total
+        if done % step == 0 or done == total:
+            on_progress(f"reading {folder}: {done} of {total} documents")
+
+    return progress

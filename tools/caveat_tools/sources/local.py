@@ -100,6 +100,11 @@ class LocalSource:
         return source
 
     @property
+    def place(self) -> str:
+        """The folder, as an absolute path."""
+        return str(self._folder.resolve())
+
+    @property
     def description(self) -> str:
         """One sentence for the model: what is in it, and how a query should look."""
         number = "one document" if self.documents == 1 else f"{self.documents} documents"

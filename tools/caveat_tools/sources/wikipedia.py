@@ -104,6 +104,11 @@ class WikipediaSource:
         self._clock = clock
         self._base_url = _checked(base_url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
 
+    @property
+    def place(self) -> str:
+        """The address that is asked."""
+        return self._base_url
+
     async def page(self, ask: Ask, cursor: str | None) -> Page:
         """Return up to four articles; a passage's date is that of the article's last edit.
 

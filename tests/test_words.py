@@ -1,0 +1,130 @@
+"""What counts as the same word, what a query is about, and where a sentence ends, in any language."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caveat_tools.words import content_terms, sentence_spans, sentences, terms
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The DAMS were finished", "the dam was finishing"),
+        ("Плотины достроены", "плотина достроена"),
+        ("naïve Łódź Straße", "naive Lodz STRASSE"),
+        ("Кари́ба ёлка", "Кариба елка"),
+        ("Kariba's wall", "Kariba wall"),
+        ("ﬁne １９５９", "fine 1959"),
+        ("auto\u00admatic", "automatic"),
+        ("ΠΌΛΗ", "πολη"),
+        ("شَمْس", "شمس"),
+    ],
+)
+def test_a_word_is_found_in_another_form_case_or_spelling(one: str, other: str) -> None:
+    """Endings, case, accents, stress marks, ligatures and soft hyphens do not hide a word from a query."""
+    assert set(terms(other)) - set(terms(one)) <= {"was"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CO2, 128.5 m", ["co2", "128", "5", "m"]),
+        ("snake_case", ["snake", "case"]),
+        ("大坝建成", ["大坝", "坝建", "建成"]),
+        ("日", ["日"]),
+        ("2024年", ["2024", "年"]),
+        ("カリバ・ダム", ["カリ", "リバ", "ダム"]),
+        ("서울은", ["서울", "울은"]),
+        ("करिबा बाँध", ["करिबा", "बाँध"]),
+        ("йод и ёж", ["йод", "и", "еж"]),
+        ("\ud800 ❤️ ?!", []),
+    ],
+)
+def test_terms_are_words_numbers_and_pairs_of_characters(text: str, expected: list[str]) -> None:
+    """Scripts without spaces are cut into overlapping pairs; vowel signs stay in their words; signs are no terms."""
+    assert terms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("When was the Kariba Dam finished, and who built the dam?", ["kariba", "dam", "finish", "built"]),
+        ("Когда была достроена плотина Кариба?", ["достро", "плотин", "кариб"]),
+        ("カリバダムはいつ", ["カリ", "リバ", "バダ", "ダム", "ムは"]),
+        ("Who is who?", ["who", "is"]),
+        ("???", []),
+    ],
+)
+def test_a_question_is_reduced_to_what_it_is_about(question: str, expected: list[str]) -> None:
+    """Question words and auxiliaries go, repeats too, unless nothing else would be left."""
+    assert content_terms(question) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "It was built, e.g. by Dr. Smith and J. R. Jones. It is 128.5 m high! Why? Nobody knows… No. 5 leaks.",
+            [
+                "It was built, e.g. by Dr. Smith and J. R. Jones.",
+                "It is 128.5 m high!",
+                "Why?",
+                "Nobody knows…",
+                "No. 5 leaks.",
+            ],
+        ),
+        (
+            "В 1959 г. её достроили, т.е. закрыли. А. С. Попов против и т.д. Высота 128,5 м.",
+            ["В 1959 г. её достроили, т.е. закрыли.", "А. С. Попов против и т.д.", "Высота 128,5 м."],
+        ),
+        ("大坝建成。高128米！「真的？」是。", ["大坝建成。", "高128米！", "「真的？」", "是。"]),
+        ("It is (they say) “done.” Cited.[12] Really.", ["It is (they say) “done.”", "Cited.[12]", "Really."]),
+        ("one line\nof prose. Then\nmore.\n\nNew paragraph", ["one line\nof prose.", "Then\nmore.", "New paragraph"]),
+        ("# Kariba Dam\nText.\n\n> ## Facts", ["Kariba Dam", "Text.", "Facts"]),
+        (
+            "Facts:\n- high\n  and wide\n* old. Very.\n1. first\n2) second",
+            ["Facts:", "high\n  and wide", "old.", "Very.", "first", "second"],
+        ),
+        ("| a | b |\n|---|---|\n| 1 | 2 |\nx\ty\n", ["| a | b |", "| 1 | 2 |", "x\ty"]),
+        ("Title\n=====\n\n```python\nx = 1\n```\n***\n", ["Title", "x = 1"]),
+        ("?! ... \n\n", []),
+    ],
+)
+def test_sentences_end_where_a_reader_would_end_them(text: str, expected: list[str]) -> None:
+    """Abbreviations, initials and decimals end none; headings, list items and table rows are one each."""
+    assert sentences(text) == expected
+
+
+@pytest.mark.parametrize("unit", [".", ". ", "a", "> ", "# ", "(.", '."', "'s", "1. ", "中", "é", "\t", "- ."])
+def test_a_megabyte_of_one_thing_is_read_in_reasonable_time(unit: str) -> None:
+    """A hostile or broken file costs time in proportion to its size: each of these takes well under a second."""
+    text = unit * (1_000_000 // len(unit))
+    assert all(len(term) <= 64 for term in terms(text))
+    assert len(sentences(text)) <= 1
+
+
+MARKDOWN = st.lists(
+    st.one_of(st.text(max_size=20), st.sampled_from(["\n", "\n\n", ". ", "- ", "# ", "| ", "。", "г. ", "```\n", "A"]))
+).map("".join)
+
+
+@given(MARKDOWN)
+def test_every_sentence_stands_in_the_text(text: str) -> None:
+    """A sentence can be looked up in its text as it is, and no two share a character."""
+    spans = sentence_spans(text)
+    assert sentences(text) == [text[start:end] for start, end in spans]
+    assert all(text[start:end].strip() == text[start:end] != "" for start, end in spans)
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    kept = sum(character.isalnum() for start, end in spans for character in text[start:end])
+    assert kept >= sum(character.isalnum() for sentence in sentences(text) for character in sentence)
+
+
+@given(st.text(alphabet=st.characters()))
+def test_terms_of_any_text_hold_no_syntax(text: str) -> None:
+    """Whatever a query holds, its terms hold no space, quote or operator, and terms of terms stay as findable."""
+    found = terms(text)
+    assert not any(character.isspace() or character in "\"'*^:()-+_\0" for term in found for character in term)
+    assert all(0 < len(term) <= 64 for term in found)
+    assert set(content_terms(text)) <= set(found)
+    assert bool(content_terms(text)) == bool(found)
