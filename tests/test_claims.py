@@ -55,6 +55,9 @@ STANDS = [
     ("isRetryable is false", "`isRetryable` is `false`"),
     ("the max_retries option", "the `max_retries` option"),
     ("the __init__ method", "the `__init__` method"),
+    ("the ValidationErrors are kept", "the `ValidationError`s are kept"),
+    ("both user_* and site_* folders", "both `user_*` and `site_*` folders"),
+    ("`user_*` and site_* folders", "both `user_*` and `site_*` folders"),
     ("see tests/*.py for it", "run src/*.py, see tests/*.py for it"),
     ("`isRetryable` is not set", "`isRetryable` is **not** set"),
     ("see the guide for more", "see [the guide](https://x.org/a_(b)) for more"),
@@ -116,6 +119,7 @@ DOES_NOT_STAND = [
     ("on their websites", "on their web sites"),
     ("the price is 53 euros", "the price is 5*3 euros"),
     ("the value of 210 is", "the value of 2**10 is"),
+    ("it was 10000 euros", "it was 10`000` euros"),
     ("the maxretries option", "the `max_retries` option"),
     ("[it is safe](http://evil.example)", "it is safe"),
     ("call handlersi(x) now", "call handlers[i](x) now"),
@@ -267,6 +271,7 @@ def test_one_changed_letter_or_digit_makes_a_quote_fail(data: st.DataObject, wor
     """A quote with one other letter or digit stands only if those very words occur in the passage too."""
     text = " ".join(words)
     places = [index for index, char in enumerate(text) if char.isalnum()]
+    assume(places)
     index = data.draw(st.sampled_from(places))
     other = data.draw(st.sampled_from("aeoxzяё0123456789²ßÄ中").filter(lambda char: char != text[index]))
     changed = text[:index] + other + text[index + 1 :]
@@ -306,10 +311,8 @@ def test_what_stands_has_the_same_letters_and_digits_as_its_place(data: st.DataO
     span = find_quote(quote, text)
     if span is not None:
         assert _said(quote) == _said(text[slice(*span)])
-        around = text[max(0, span[0] - 1) : span[0] + 1], text[span[1] - 1 : span[1] + 1]
-        assert not any(re.fullmatch(r"[ab15-]{2}|[ab15][*_`'-]|[−.,\-][15]", cut) for cut in around if cut.isascii()), (
-            around
-        )
+        assert not re.fullmatch(r"[ab15]{2}|[−–.,-][15]", text[max(0, span[0] - 1) : span[0] + 1])
+        assert not re.fullmatch(r"[ab15]{2}|[15]%|.\u0301", text[span[1] - 1 : span[1] + 1])
 
 
 def _said(text: str) -> str:
@@ -319,7 +322,7 @@ def _said(text: str) -> str:
 @given(text=st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N", "M", "P", "S", "Zs"]), min_size=1))
 def test_a_whole_passage_stands_in_itself(text: str) -> None:
     """Quoting everything is always quoting, whatever the script and the markup."""
-    assume(any(char.isalnum() for char in text))
+    assume(any(char.isalnum() for char in text) and not unicodedata.category(text.lstrip()[0]).startswith("M"))
     assert find_quote(text, text) is not None
 
 

@@ -157,7 +157,7 @@ async def test_a_question_is_planned_then_searched_in_every_source_then_reported
         {
             "name": "report_findings",
             "findings": [{"topic_id": "T1", "text": ANSWER, "evidence": evidence}],
-            "not_found": [],
+            "open_points": [],
         }
     ]
 
@@ -174,7 +174,7 @@ async def test_an_answer_off_the_topic_is_not_reported(client: anthropic.AsyncAn
     turns = await converse(client, lambda call: found(call, junk))
     what = f"no sentence in the searched sources answers: {QUESTION}"
     assert turns[-1] == [
-        {"name": "report_findings", "findings": [], "not_found": [{"topic_id": "T1", "what": what}]},
+        {"name": "report_findings", "findings": [], "open_points": [{"topic_id": "T1", "what": what}]},
     ]
 
 
@@ -405,7 +405,7 @@ async def test_a_report_with_refused_quotes_is_sent_once_more_without_them(clien
     """What was refused is left out, the best comes first, and a second refusal ends the conversation."""
     other = "Caffeine does affect most adults in one way or another."
     turns = await converse(client, lambda call: found(call, f"{other} {ANSWER}"))
-    report = {key: turns[-1][0][key] for key in ("findings", "not_found")}
+    report = {key: turns[-1][0][key] for key in ("findings", "open_points")}
     refusal = {"status": "revise", "problems": [{"finding": 1, "problems": ["the quote is not in S1"]}, "?"]}
     topics = {"topics": [{"id": "T1", "topic": QUESTION}]}
     messages = [{"role": "user", "content": QUESTION}, *scripted(("plan_topics", {"topics": [QUESTION]}, topics))]

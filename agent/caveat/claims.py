@@ -218,7 +218,9 @@ def _broken(chars: str) -> Iterator[tuple[int, str, str]]:
 
 
 _LINK = re.compile(r"(?<![!\\\]])\[(?P<shown>[^\[\]]++)\](?P<target>\((?:[^()\n]|\([^()\n]*+\))*+\))")
-_DELIMITER = re.compile(r"\*+|_+|`+|\u00ad\s*\n\s*|\\(?=\n)|\n[ \t]*\n")
+_DELIMITER = re.compile(
+    r"(?<!`)(?P<ticks>`{1,3}+)(?P<code>[^`]++)(?P=ticks)(?!`)|\*+|_+|\u00ad\s*\n\s*|\\(?=\n)|\n[ \t]*\n"
+)
 
 
 def _links(text: str) -> Iterator[tuple[int, int]]:
@@ -230,19 +232,22 @@ def _links(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _emphasis(text: str) -> tuple[tuple[int, int], ...]:
-    """Return where emphasis markers stand in pairs, backticks outside of words, and broken lines' soft hyphens."""
+    """Return where code and emphasis are marked, in pairs, and where a soft hyphen or a backslash ends a line."""
     unseen: list[tuple[int, int]] = []
     opened: dict[str, tuple[int, int]] = {}
     for mark in _DELIMITER.finditer(text):
         before, after = _around(text, mark)
-        kind, in_word = mark[0][0], _in_word(before) and _in_word(after)
-        if kind == "\n":
-            opened.clear()  # emphasis ends with its paragraph
-        elif kind in "\u00ad\\" or (kind == "`" and not in_word):
+        kind = mark[0][0]
+        if kind == "`":
+            if not re.match(r"\d`+\d", before + mark[0]) and not re.search(r"\d`+\d\Z", mark[0] + after):
+                unseen += mark.span("ticks"), (mark.end("code"), mark.end())
+        elif kind in "\u00ad\\":
             unseen.append(mark.span())
+        elif kind == "\n":
+            opened.clear()  # emphasis ends with its paragraph
         elif mark[0] in opened and before.strip() and not _in_word(after):
             unseen += opened.pop(mark[0]), mark.span()
-        elif kind in "*_" and len(mark[0]) <= 3 and after.strip() and not _in_word(before):
+        elif len(mark[0]) <= 3 and after.strip() and not _in_word(before):
             opened[mark[0]] = mark.span()
     return tuple(unseen)
 
@@ -292,14 +297,14 @@ def _kinds(chars: str) -> str:
 _ATOM = re.compile(
     r"""
     (?: (?: (?: [<>]=? | [<>=]m | [±~$] )\ ? | [-—+.,;·^/] | x ){0,3} (?=[0n]) )?  # a number's sign: -5, > 5, .5, $5
-    (?: [a0][a0m]* | n+ )                                                         # a word or number
+    (?: [a0][a0m]* | n[nm]* )                                                      # a word or number
     (?:
       (?: ['"_*`^/\\&+@\#$()<>·±-]{1,3} (?=[a0])          # can't, non-toxic, km/h, (un)safe
         | (?<=[0n]) (?: [.,:·٫٬] | \^- | ) (?=[0n])       # 1.5, 10:30, 10^-6, 15万
         | (?<=[0n]) \ ? [-—±*/+<>] \ ? (?=[0n])           # 3 - 5, 3 ± 2
         | (?<=0) \  (?=000(?!0))                          # 1 500 000
       )
-      (?: [a0][a0m]* | n+ )
+      (?: [a0][a0m]* | n[nm]* )
     )*
     (?: (?<=[0n]) (?: \ ?[%‰°]a* | \.\.\.\Z ) | [+\#$]{1,2} )?  # 3 %, 5 °C, C++, 18+; 15… at the end of a cut text
   | k[km]* | x+c?m* | .m+

@@ -96,6 +96,8 @@ def ask(
         if "local" not in names:
             raise click.UsageError("--docs is given, but --sources leaves out local")
     to_files = [path for path in (out, Path(json_out) if json_out not in {None, "-"} else None) if path]
+    if len({path.resolve() for path in to_files}) < len(to_files):
+        raise click.UsageError("--out and --json name the same file")
     for path in to_files:
         _check_writable(path)
     report = _run(
@@ -104,6 +106,8 @@ def ask(
         verbose=options["verbose"],
     )
     _deliver(report, out, json_out)
+    if report.exit_code and not options["quiet"]:
+        click.echo("caveat: the report has gaps (exit code 3)", err=True)
     sys.exit(report.exit_code)
 
 

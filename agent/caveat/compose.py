@@ -138,7 +138,8 @@ def _gap(topic: str | None, source: str, failures: Sequence[Failed]) -> Gap:
         f"after {attempts} attempts" if attempts > 1 else "at the first attempt" if attempts else "without being asked"
     )
     partial = sum(len(failure.partial_results) for failure in failures)
-    kept = f"; {partial} results that had arrived before were kept" if partial else ""
+    kept = "" if not partial else f"; {partial} result that had arrived before was kept"
+    kept = kept if partial < 2 else f"; {partial} results that had arrived before were kept"
     queries = ", ".join(dict.fromkeys(f"“{failure.attempted_query}”" for failure in failures))
     return Gap(
         topic=topic,

@@ -73,7 +73,7 @@ class FindingArguments(_Arguments):
     )
 
 
-class NotFoundArguments(_Arguments):
+class OpenPoint(_Arguments):
     """One thing that could not be found out."""
 
     topic_id: str = Field(description="The topic it belongs to.")
@@ -88,7 +88,7 @@ class ReportFindings(_Arguments):
     findings: Annotated[list[FindingArguments], Field(max_length=MAX_FINDINGS)] = Field(
         default_factory=list, description="What was found out, every statement with its evidence."
     )
-    not_found: Annotated[list[NotFoundArguments], Field(max_length=MAX_FINDINGS)] = Field(
+    open_points: Annotated[list[OpenPoint], Field(max_length=MAX_FINDINGS)] = Field(
         default_factory=list, description="What could not be found out, per topic."
     )
 
@@ -203,7 +203,7 @@ class ReportFindingsTool:
             check(plain(f.text), f.topic_id, [(e.id, e.quote) for e in f.evidence], stored) for f in arguments.findings
         ]
         self.notes = [
-            (n.topic_id if n.topic_id in self.ledger.topics else None, plain(n.what)) for n in arguments.not_found
+            (n.topic_id if n.topic_id in self.ledger.topics else None, plain(n.what)) for n in arguments.open_points
         ]
         problems = [
             {"finding": number, "problems": reasons}

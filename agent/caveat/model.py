@@ -132,6 +132,17 @@ class Model:
         )
         return turn
 
+    def for_one_run(self) -> Model:
+        """Return the same model over the same connections, with a count of its own."""
+        return Model(
+            self.name,
+            self._client,
+            clock=self._clock,
+            policy=self._policy,
+            is_offline=self.is_offline,
+            on_wait=self._on_wait,
+        )
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()

@@ -528,12 +528,12 @@ def _report(topics: dict[str, str], searched: Sequence[_Searched], refused: Coll
         ]
     findings = [finding for number, finding in enumerate(findings, 1) if number not in refused]
     answered = {finding["topic_id"] for finding in findings}
-    not_found = [
+    open_points = [
         {"topic_id": topic_id, "what": f"no sentence in the searched sources answers: {topic}"}
         for topic_id, topic in topics.items()
         if topic_id not in answered
     ]
-    return _Call("report_findings", {"findings": findings, "not_found": not_found})
+    return _Call("report_findings", {"findings": findings, "open_points": open_points})
 
 
 def _best_sentences(topic: str, passages: Iterable[_Passage]) -> list[tuple[str, str, _Passage]]:

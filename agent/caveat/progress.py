@@ -67,8 +67,9 @@ def _ended(outcome: Any) -> str:
         return f"{outcome.source}: “{_short(outcome.attempted_query)}” {word} {why}"
     if isinstance(outcome, Empty):
         return f"{outcome.source}: “{_short(outcome.query)}” {word} the source answered: no match"
+    plural = "s" if len(outcome.results) > 1 else ""
     stored = " (a stored answer)" if outcome.served_from == "snapshot" else ""
-    return f"{outcome.source}: “{_short(outcome.query)}” {word} {len(outcome.results)} results{stored}"
+    return f"{outcome.source}: “{_short(outcome.query)}” {word} {len(outcome.results)} result{plural}{stored}"
 
 
 def _short(text: str, limit: int = 100) -> str:

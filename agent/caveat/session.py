@@ -20,7 +20,7 @@ from caveat.errors import NoReportError, QuestionError
 from caveat.events import Event, ModelWaiting, Notice, RunStarted
 from caveat.ledger import MAX_TOPICS, Ledger
 from caveat.loop import Limits, run_agent
-from caveat.model import ModelError, open_model
+from caveat.model import Model, ModelError, open_model
 from caveat.report import Report, Run
 from caveat.runs import RunStore, default_home
 from caveat.synthesis import synthesise
@@ -30,9 +30,9 @@ from caveat_tools.outcome import ALTERNATIVES, ERROR_KINDS, MAX_RESULTS
 from caveat_tools.plain_text import plain
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
-from caveat_tools.sources import open_source
+from caveat_tools.sources import SourcesError, open_source
 from caveat_tools.sources.local import LocalSource
-from caveat_tools.stop import Stop
+from caveat_tools.stop import Stop, Stopped
 
 MAX_QUESTION_CHARS: Final = 10_000
 UNREAD_NAMED: Final = 5
@@ -44,7 +44,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     sources: Sequence[Source | str] = ("wikipedia",),
     docs: Path | None = None,
     tools: Sequence[OwnTool] = (),
-    model: str | None = None,
+    model: Model | str | None = None,
     offline: bool = False,
     inject: str = "",
     limits: Limits | None = None,
@@ -59,15 +59,16 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
 
     `sources` are names of built-in sources or objects of your own (see `caveat_tools.source.Source`); `docs` is the
     folder that the source `local` searches. `tools` are offered to the model beside the built-in ones. `inject` is a
-    fault injection in the grammar of `caveat_tools.faults`. `prompts` maps a role (coordinator, synthesis) to a file
-    that takes the place of the built-in prompt. `stop.ask()` ends the work early, with a report of what there is.
+    fault injection in the grammar of `caveat_tools.faults`. `model` is a name, or a Model of your own. `prompts` maps a
+    role (coordinator, synthesis) to a file that takes the place of the built-in prompt. `stop.ask()` ends the work
+    early, with a report of what there is. `home` is where runs and stored answers are kept.
 
     Raises QuestionError, SourcesError, FaultSyntaxError or PromptError before anything is spent; NoReportError when the
     model never answers. Failures of sources, and of the model later on, are in the report and raise nothing.
     """
     question = checked_question(question)
     clock, limits, stop = clock or SystemClock(), limits or Limits(), stop or Stop()
-    faults = parse_faults(inject, [s if isinstance(s, str) else s.name for s in sources])
+    faults = parse_faults(inject, checked_names(sources))
     started, run_id = clock.monotonic(), f"{clock.now():%Y-%m-%d}-{new_id()}"
     notes: list[str] = []
 
@@ -76,18 +77,15 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         on_event(Notice(text))
 
     async with AsyncExitStack() as resources:
-        ready = await _opened(sources, docs, faults, clock, resources, on_event)
+        try:
+            ready = await stop.race(_opened(sources, docs, faults, clock, resources, on_event))
+        except Stopped:
+            raise NoReportError("stopped before anything was searched") from None
         notes += _of_other_kinds(ready)
         store = RunStore(home or default_home(), run_id, warn)
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
-        opening = open_model(
-            clock=clock, faults=faults, name=model, force_offline=offline, on_wait=lambda w: on_event(ModelWaiting(w))
-        )
-        try:
-            llm = await resources.enter_async_context(opening)
-        except ModelError as error:
-            raise NoReportError(error.message) from error
+        llm = await _model(model, clock, faults, resources, on_event, offline=offline)
         on_event(RunStarted(run_id, llm.name, llm.is_offline, tuple(source.name for source in ready)))
         ledger = Ledger(question, lambda: f"{clock.now():%Y-%m-%dT%H:%M:%SZ}")
         searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
@@ -152,6 +150,16 @@ def checked_question(question: str) -> str:
     return text
 
 
+def checked_names(sources: Sequence[Source | str]) -> list[str]:
+    """Return the sources' names. Raises SourcesError where there is none, or one twice."""
+    names = [source if isinstance(source, str) else source.name for source in sources]
+    if not names:
+        raise SourcesError("no source is given; there must be something to search")
+    if len(set(names)) < len(names):
+        raise SourcesError(f"two sources have the same name: {', '.join(names)}")
+    return names
+
+
 def prompt_values(limits: Limits, sources: Sequence[str]) -> dict[str, str]:
     """Return what the prompts' placeholders stand for: every number and every name comes from code."""
     kinds = [
@@ -168,6 +176,27 @@ def prompt_values(limits: Limits, sources: Sequence[str]) -> dict[str, str]:
         "error_types": "\n".join(kinds),
         "alternatives": "\n".join(f"- {name}: {call}." for name, call in ALTERNATIVES.items()),
     }
+
+
+async def _model(
+    model: Model | str | None,
+    clock: Clock,
+    faults: FaultPlan,
+    resources: AsyncExitStack,
+    on_event: Callable[[Event], None],
+    *,
+    offline: bool,
+) -> Model:
+    """Open the model that is named or that the environment asks for; one of the caller's own stays the caller's."""
+    if isinstance(model, Model):
+        return model.for_one_run()
+    opening = open_model(
+        clock=clock, faults=faults, name=model, force_offline=offline, on_wait=lambda w: on_event(ModelWaiting(w))
+    )
+    try:
+        return await resources.enter_async_context(opening)
+    except ModelError as error:
+        raise NoReportError(error.message) from error
 
 
 async def _opened(

@@ -440,11 +440,12 @@ _SPACES_BEFORE_BREAK: Final = re.compile(r"[ \t]+\n")
 
 _UNSEEN: Final = frozenset({"script", "style", "template", "svg", "nav", "title"})
 _RAW: Final = frozenset({"script", "style"})
+_DEEPEST: Final = 32
 _BREAKS: Final = {"br": "\n", "li": "\n- ", "tr": "\n", "dt": "\n", "dd": "\n", "option": "\n"}
 _HEADINGS: Final = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
 _BLOCK: Final = re.compile(
     """address|article|aside|blockquote|body|details|div|dl|fieldset|figcaption|figure|footer|form|head|header|hr|html
-    |h[1-6]|main|ol|p|pre|section|summary|table|ul""",
+    |h[1-6]|main|nav|ol|p|pre|section|summary|table|ul""",
     re.VERBOSE,
 )
 
@@ -496,18 +497,16 @@ class _HtmlReader:
     def _start(self, name: str) -> None:
         if self._inside and self._inside[-1] in _RAW:
             return
-        if name in self._unseen:
-            self._inside.append(name)
-        elif self._inside:
-            return
-        elif name in _BREAKS:
-            self._block.append(_BREAKS[name])
-        elif name in {"td", "th"} and self._block and not self._block[-1].endswith("\n"):
-            self._block.append("\t")
-        elif _BLOCK.fullmatch(name):
+        if not self._inside and _BLOCK.fullmatch(name):
             self._end_block()
             self._level = _HEADINGS.get(name, self._level)
             self._preformatted = name == "pre"
+        if name in self._unseen and len(self._inside) < _DEEPEST:
+            self._inside.append(name)
+        elif not self._inside and name in _BREAKS:
+            self._block.append(_BREAKS[name])
+        elif not self._inside and name in {"td", "th"} and self._block and not self._block[-1].endswith("\n"):
+            self._block.append("\t")
 
     def _end(self, name: str) -> None:
         if name in self._inside:

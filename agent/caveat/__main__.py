@@ -1,0 +1,5 @@
+"""`python -m caveat` is the command `caveat`."""
+
+from caveat.cli import main
+
+main(prog_name="caveat")

@@ -1,0 +1,393 @@
+"""A folder of the user's documents: what is read, what is named as left out, what a query finds and does not."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caveat_tools.outcome import MAX_PASSAGE_CHARS
+from caveat_tools.source import Ask, Page, Passage, Source, SourceError
+from caveat_tools.sources.local import LeftOut, LocalFolderError, LocalSource, _read_html, _rows
+from caveat_tools.words import terms
+
+PROSE = "Water fell over the rim of the wall and ran on towards the sea without a stop. "
+
+
+def folder(path: Path, files: dict[str, str | bytes]) -> Path:
+    """Write files below `path` and return it."""
+    for name, content in files.items():
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+async def asked(path: Path, query: str, limit: int = 8) -> Page:
+    """Open, ask once, close."""
+    source = await LocalSource.open(path)
+    try:
+        return await source.page(Ask(query, limit=limit), None)
+    finally:
+        await source.aclose()
+
+
+async def opened(path: Path) -> LocalSource:
+    """Open and close: what was counted stays readable."""
+    source = await LocalSource.open(path)
+    await source.aclose()
+    return source
+
+
+DAMS: dict[str, str | bytes] = {
+    "kariba.md": "# Kariba Dam\n\nIntroduction to the wall.\n\n## History\n\nThe dam was finished in 1959.\n",
+    "notes/itaipu.txt": "The Itaipu dam generated its first power in 1984.\n",
+    "notes/плотины.md": "# Плотины\n\nПлотина Кариба построена на реке Замбези.\n",
+    "zh.md": "# 大坝\n\n卡里巴大坝位于赞比西河。\n",
+    "page.html": "<title>Hoover</title><p>Hoover dam stands on the Colorado &amp; is tall.</p>",
+}
+
+
+async def test_a_passage_names_its_heading_and_its_line(tmp_path: Path) -> None:
+    """A find says in which section and on which line of which file it stands, with no trace of the machine."""
+    page = await asked(folder(tmp_path, DAMS), "Kariba finished")
+    assert page == Page(
+        (Passage(title="Kariba Dam › History", url="kariba.md:7", text="The dam was finished in 1959."),), total=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "url"),
+    [
+        ("when did Itaipu generate power", "notes/itaipu.txt:1"),
+        ("Где построили плотину Кариба?", "notes/плотины.md:3"),
+        ("卡里巴大坝", "zh.md:3"),
+        ("HOOVER colorado", "page.html:1"),
+    ],
+)
+async def test_documents_are_found_in_their_own_language(tmp_path: Path, query: str, url: str) -> None:
+    """Markdown, text and HTML are found by words in another form, in scripts with and without spaces."""
+    assert [each.url for each in (await asked(folder(tmp_path, DAMS), query)).passages] == [url]
+
+
+async def test_a_topic_that_the_folder_lacks_is_empty(tmp_path: Path) -> None:
+    """Passages that share only the common words of a query are not offered as an answer."""
+    page = await asked(folder(tmp_path, DAMS), "Three Gorges dam finished")
+    assert page == Page(total=0)
+
+
+async def test_a_query_without_a_word_is_refused(tmp_path: Path) -> None:
+    """A query of signs is the model's mistake, not an empty result."""
+    with pytest.raises(SourceError) as caught:
+        await asked(folder(tmp_path, DAMS), "???")
+    assert (caught.value.error_type, caught.value.retryable) == ("invalid_query", False)
+
+
+async def test_pages_follow_each_other_without_gap_or_repeat(tmp_path: Path) -> None:
+    """The cursor leads through all matches once, in the order of the files where they match equally well."""
+    source = await LocalSource.open(folder(tmp_path, {f"{n}.txt": "Kariba dam" for n in range(7)}))
+    found: list[str] = []
+    cursor: str | None = None
+    for size in (3, 3, 1):
+        page = await source.page(Ask("kariba", limit=3), cursor)
+        assert (len(page.passages), page.total) == (size, 7)
+        found += [each.url for each in page.passages]
+        cursor = page.next_cursor
+    assert cursor is None
+    assert found == [f"{n}.txt:1" for n in range(7)]
+    await source.aclose()
+
+
+async def test_a_word_in_the_heading_counts_more_than_in_the_text(tmp_path: Path) -> None:
+    """A section about the topic stands before one that mentions it."""
+    files: dict[str, str | bytes] = {"a.md": "# Rivers\n\nKariba by the way.", "b.md": "# Kariba\n\nIt is a wall."}
+    page = await asked(folder(tmp_path, {**files, "c.md": "Nothing.", "d.md": "No.", "e.md": "Nil."}), "kariba")
+    assert [each.url for each in page.passages] == ["b.md:3", "a.md:3"]
+
+
+async def test_the_answer_does_not_depend_on_time_stamps_or_creation_order(tmp_path: Path) -> None:
+    """The same documents give the same page on another machine."""
+    one, other = folder(tmp_path / "one", DAMS), folder(tmp_path / "other", dict(reversed(DAMS.items())))
+    for file in other.rglob("*.*"):
+        os.utime(file, (1, 1))
+    assert await asked(one, "dam") == await asked(other, "dam")
+
+
+async def test_a_closed_index_is_unavailable_and_closing_twice_is_fine(tmp_path: Path) -> None:
+    """A database error is a failed access, never an empty result."""
+    source: Source = await LocalSource.open(folder(tmp_path, DAMS))
+    await source.aclose()
+    await source.aclose()
+    with pytest.raises(SourceError) as caught:
+        await source.page(Ask("dam"), None)
+    assert (caught.value.error_type, caught.value.retryable) == ("unavailable", True)
+
+
+async def test_concurrent_queries_get_their_own_answers(tmp_path: Path) -> None:
+    """One source serves parallel subagents."""
+    source = await LocalSource.open(folder(tmp_path, DAMS))
+    queries = ["Itaipu", "Hoover", "плотина"] * 5
+    pages = await asyncio.gather(*(source.page(Ask(query), None) for query in queries))
+    assert [page.passages[0].url for page in pages[:3]] == ["notes/itaipu.txt:1", "page.html:1", "notes/плотины.md:3"]
+    assert pages[:3] * 5 == pages
+    await source.aclose()
+
+
+async def test_the_description_says_what_is_in_it(tmp_path: Path) -> None:
+    """The model is told the size of the folder and the form of a query."""
+    source = await opened(folder(tmp_path, DAMS))
+    assert (source.name, source.accepts_dates, source.in_process) == ("local", False, True)
+    assert "5 documents" in source.description
+    assert "key words" in source.description
+
+
+async def test_progress_is_told_after_each_file(tmp_path: Path) -> None:
+    """The command line can show how far the reading is."""
+    told: list[tuple[int, int]] = []
+    source = await LocalSource.open(folder(tmp_path, DAMS), on_progress=lambda done, of: told.append((done, of)))
+    assert told == [(n, 5) for n in range(1, 6)]
+    await source.aclose()
+
+
+async def test_opening_can_be_cancelled_between_files(tmp_path: Path) -> None:
+    """Ctrl-C during a long reading stops it after the file at hand."""
+    told: list[int] = []
+
+    def stop(done: int, _: int) -> None:
+        told.append(done)
+        opening.cancel()
+
+    opening = asyncio.create_task(LocalSource.open(folder(tmp_path, DAMS), on_progress=stop))
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert told == [1]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: path / "nowhere", "does not exist"),
+        (lambda path: folder(path, {"a.md": "text"}) / "a.md", "is a file"),
+        (lambda path: path, "holds no Markdown, text or HTML file: name a folder that does"),
+        (lambda path: folder(path, {"a.pdf": "x", ".b.md": "x"}), "only files of other kinds: 1 .pdf"),
+        (lambda path: folder(path, {"a.md": " \n"}), "None of the documents in"),
+        (lambda path: path / ("a" * 300), "cannot be opened"),
+    ],
+)
+async def test_a_folder_that_cannot_be_searched_is_refused_with_a_sentence(
+    tmp_path: Path, make: Callable[[Path], Path], says: str
+) -> None:
+    """The user is told what is wrong and what to do, before any model is asked."""
+    with pytest.raises(LocalFolderError, match=says) as caught:
+        await LocalSource.open(make(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+async def test_what_was_not_read_is_named(tmp_path: Path) -> None:
+    """Files that could hold evidence and were not read are listed with a reason; other kinds are counted."""
+    folder(tmp_path, {"good.md": "Text.", "nul.txt": b"a\0b", "empty.md": "", "signs.txt": "---", "big.txt": ""})
+    folder(tmp_path, {"a.pdf": "", "b.PDF": "", "README": "", ".hidden.md": "x", ".git/x.md": "x", "sub/in.md": "x"})
+    os.truncate(tmp_path / "big.txt", 20_000_001)
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "link.md").symlink_to("good.md")
+    (tmp_path / "sub" / "loop").symlink_to(tmp_path)
+    source = await opened(tmp_path)
+    assert source.documents == 2
+    assert source.other_kinds == {"": 1, ".pdf": 2}
+    assert source.left_out == (
+        LeftOut("big.txt", "it is larger than 20 MB"),
+        LeftOut("empty.md", "it holds no text"),
+        LeftOut("link.md", "it is a link or not a regular file"),
+        LeftOut("nul.txt", "it is not text"),
+        LeftOut("pipe.txt", "it is a link or not a regular file"),
+        LeftOut("signs.txt", "it holds no text"),
+        LeftOut("sub/loop", "it is a link to a folder"),
+    )
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_files_and_folders_without_permission_are_named(tmp_path: Path) -> None:
+    """A file that the user may not read is disclosed, and does not end the reading of the others."""
+    folder(tmp_path, {"good.md": "Text.", "secret.md": "x", "closed/in.md": "x"})
+    (tmp_path / "secret.md").chmod(0)
+    (tmp_path / "closed").chmod(0)
+    source = await opened(tmp_path)
+    (tmp_path / "closed").chmod(0o700)
+    reason = "it cannot be opened: Permission denied"
+    assert source.left_out == (LeftOut("closed", reason), LeftOut("secret.md", reason))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+async def test_a_file_name_that_is_not_utf8_can_still_be_reported(tmp_path: Path) -> None:
+    """Every address can be written as UTF-8, whatever the file system allows."""
+    (tmp_path / os.fsdecode(b"caf\xe9.md")).write_text("Kariba")
+    assert (await asked(tmp_path, "kariba")).passages[0].url == "caf\ufffd.md:1"
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("Плотина".encode("utf-8-sig"), "Плотина"),
+        ("Плотина".encode("utf-16"), "Плотина"),
+        ("Плотина достроена".encode("cp1251"), "Плотина достроена"),
+        ("Le café était fermé".encode("cp1252"), "Le café était fermé"),
+        ("Das “Ende”".encode("cp1252"), "Das “Ende”"),
+        ("Плотина достроена".encode() + b"\xd0 end", "Плотина достроена\ufffd end"),
+        ("a \ufffd stays".encode(), "a \ufffd stays"),
+    ],
+)
+async def test_the_encoding_of_a_document_is_found_out(tmp_path: Path, data: bytes, text: str) -> None:
+    """Old Windows files in Russian or a western language are read as what they are; a broken byte stays one."""
+    page = await asked(folder(tmp_path, {"a.txt": data}), text)
+    assert [each.text for each in page.passages] == [text]
+
+
+def passages_of(text: str) -> list[tuple[str, int, str]]:
+    """Return title, line and text of the passages of an HTML page."""
+    return [(title, line, passage) for _, _, _, line, title, passage in _rows("page.html", _read_html(text))]
+
+
+async def test_markdown_sections_and_lines(tmp_path: Path) -> None:
+    """Fences hide what looks like a heading, nested headings make a path, a bare heading is evidence itself."""
+    text = (
+        "Before all.\r\n\r\n# Dams #\r\n## Kariba\r\n\r\n\r\nBuilt word.\r\n```\r\n# not a word heading\r\n```\r\n\r\n"
+        "More word.\r\n### Bare word\r\n## Empty word\r\n"
+    )
+    page = await asked(folder(tmp_path, {"a.md": text}), "word")
+    assert {(each.title, each.url): each.text for each in page.passages} == {
+        ("Dams › Kariba", "a.md:7"): "Built word.\n```\n# not a word heading\n```\n\nMore word.",
+        ("Dams › Kariba › Bare word", "a.md:13"): "### Bare word",
+        ("Dams › Empty word", "a.md:14"): "## Empty word",
+    }
+    assert (await asked(tmp_path, "before all")).passages[0].title == "Dams"
+
+
+async def test_paragraphs_are_grouped_and_long_ones_cut_at_sentences(tmp_path: Path) -> None:
+    """Passages are long enough to understand and short enough to send, and cite the line they begin on."""
+    short, long = PROSE * 3, (PROSE.replace(" over", "\nover") * 40).strip()
+    page = await asked(folder(tmp_path, {"a.txt": f"{short}\n\n{short}\n\n\n{short}\n\n{long}\n"}), "water rim")
+    first, *others = sorted(page.passages, key=lambda each: int(each.url.partition(":")[2]))
+    assert first.text == f"{short}\n\n{short}\n\n\n{short}".strip()
+    lines = (tmp_path / "a.txt").read_text().split("\n")
+    for each in others:
+        assert 600 <= len(each.text) <= MAX_PASSAGE_CHARS
+        assert each.text.endswith("stop.")
+        assert each.text.split("\n")[0] in lines[int(each.url.partition(":")[2]) - 1]
+
+
+async def test_a_megabyte_without_a_space_is_cut_anywhere(tmp_path: Path) -> None:
+    """A line that no sentence or space divides is still read, in pieces that fit."""
+    source = await LocalSource.open(folder(tmp_path, {"a.txt": "x" * 1_000_000 + " kariba"}))
+    page = await source.page(Ask("kariba"), None)
+    assert len(page.passages[0].text) <= MAX_PASSAGE_CHARS
+    assert source.passages == 910
+    await source.aclose()
+
+
+def test_html_shows_its_visible_text() -> None:
+    """Scripts, styles and navigation go; entities, lists, tables and preformatted lines are as a reader sees them."""
+    text = """<!DOCTYPE html><html><head><title>Kariba &amp;
+co</title><style>p > a {}</style></head>
+<body><nav><p>Menu</p></nav><!-- <p>hidden</p> --><h1>Dams</h1>
+<p>The <b>Kariba</b>&nbsp;dam
+is&#32;high.</p>
+<script>if (a < b && "</nav>") { document.write("<p>x</p>") }</script>
+<h2 title="a > b">Facts</h2><ul><li>one</li>
+<li>two</ul><table><tr><th>Height<th>Year</tr>
+<tr><td>128 m</td><td>1959</td></tr></table>
+<pre>
+  x = 1
+    y</pre><h2>Bare</h2></body></html>"""
+    assert passages_of(text) == [
+        ("Kariba & co › Dams", 4, "The Kariba dam is high."),
+        ("Kariba & co › Dams › Facts", 7, "- one\n- two\n\nHeight\tYear\n128 m\t1959\n\nx = 1\n    y"),
+        ("Kariba & co › Dams › Bare", 12, "Bare"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p>Kariba<nav>dam",
+        "<p>Kariba<nav>Menu</nav>dam",
+        "<title>Kariba dam",
+        "<p title=don't>Kariba</p> dam",
+        "<![if IE]><p>Kariba <!-- dam",
+        "<a <b Kariba dam",
+        "<svg><title>icon</title></svg>Kariba <3 dam",
+        "<p>Kariba</p></nav></h1></p><h1>dam",
+        "<a title='>Kariba dam",
+    ],
+)
+def test_malformed_html_loses_no_text(text: str) -> None:
+    """A tag that is never closed does not silently take the rest of the document with it."""
+    assert {"kariba", "dam"} <= {term for _, _, passage in passages_of(text) for term in terms(passage)}
+
+
+@pytest.mark.parametrize("unit", ["<a", "<!--", "</", "<!", "<", "<a x='", "<a x=", "&#9", "<script>", "<nav>", "<li>"])
+def test_hostile_html_is_read_in_reasonable_time(unit: str) -> None:
+    """Half a megabyte of unclosed markup costs well under a second and raises nothing."""
+    assert all(line == 1 for _, line, _ in passages_of(unit * (500_000 // len(unit)) + ">"))
+
+
+PIECES = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["# A\n", "## B\n", "\n\n", "```\n", "- c\n", "x" * 700, PROSE * 20, "大。", "\r\n", "| t |\n"]),
+    st.sampled_from(["<p>", "</p>", "<h1>", "<nav>", "<![", "<!--", "-->", "<a b='", ">", "&amp;", "&#x", "<br>"]),
+)
+
+
+@given(content=st.lists(PIECES).map("".join))
+def test_every_passage_can_be_checked_against_its_file(content: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever a file holds, its passages fit, and those of Markdown and text stand in it on the line they name."""
+    path = tmp_path_factory.mktemp("corpus")
+    text = content.encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\r", "\n")
+    for name in ("a.md", "a.txt", "a.html"):
+        (path / name).write_bytes(content.encode("utf-8", "replace"))
+        source = LocalSource(path)
+        source._add(name)
+        for number, passage in source._index.execute("SELECT line, text FROM passage"):
+            assert 0 < len(passage) <= MAX_PASSAGE_CHARS
+            assert 0 < number <= text.count("\n") + 1
+            if name != "a.html":
+                assert passage in text
+                assert passage.split("\n")[0] in text.split("\n")[number - 1]
+        source._close()
+
+
+@pytest.fixture(scope="module")
+def dams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, LocalSource]]:
+    """One opened folder for many queries, with the loop that it is asked on."""
+    with asyncio.Runner() as runner:
+        source = runner.run(LocalSource.open(folder(tmp_path_factory.mktemp("dams"), DAMS)))
+        yield runner, source
+        runner.run(source.aclose())
+
+
+QUERIES = st.one_of(
+    st.text(alphabet=st.characters()),
+    st.lists(
+        st.sampled_from(['"', "*", "NEAR(", "kariba", "AND", "-", "^", ":", "'", ")", "大坝", "\0", "\ud800"])
+    ).map(" ".join),
+)
+
+
+@given(query=QUERIES)
+def test_no_query_breaks_the_index(query: str, dams: tuple[asyncio.Runner, LocalSource]) -> None:
+    """Any text is answered with matches, with none, or refused as without a word; it is never read as syntax."""
+    runner, source = dams
+    if terms(query):
+        assert runner.run(source.page(Ask(query), None)).total is not None
+    else:
+        with pytest.raises(SourceError, match="the query holds no word"):
+            runner.run(source.page(Ask(query), None))
+
+
+async def test_a_query_of_thousands_of_words_is_answered(tmp_path: Path) -> None:
+    """A model that sends a whole page as a query gets a valid answer."""
+    words = " ".join(f"word{n}" for n in range(5_000))
+    assert (await asked(folder(tmp_path, {"a.txt": "word1"}), words)).total == 0
