@@ -203,14 +203,14 @@ def test_no_unanswered_failure_is_ever_called_covered(calls: list[tuple[int, str
     """Whatever the order of events: a source whose every call failed leaves no topic covered or searched_empty."""
     story = Story()
     for place, (number, query, source, kind) in enumerate(sorted(calls)):
-        outcome = {
+        outcomes: dict[str, Found | Empty | Failed] = {
             "found": found(source=source),
             "empty": empty(source),
             "failed": failed(source),
             "blocked": failed(source, "blocked", attempts=0),
             "snapshot": found(source=source, served_from="snapshot", snapshot_age_seconds=1),
-        }[kind]
-        story.ledger.record("T1", Call(number, place, last=False), Ask(query), outcome)
+        }
+        story.ledger.record("T1", Call(number, place, last=False), Ask(query), outcomes[kind])
     entries = story.ledger.entries
     answered = {entry.source for entry in entries if entry.answered}
     dead = {entry.source for entry in entries if entry.is_access_failure} - answered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,7 +175,7 @@ async def test_history_is_only_ever_appended_to() -> None:
     run = session([text("hm"), tool_use("look", query="a")], [text("so")], [tool_use("look", query="b")], DONE)
     await run.run(turns=5)
     sent = [request["messages"] for request in run.script.requests]
-    for before, after in zip(sent, sent[1:], strict=False):
+    for before, after in itertools.pairwise(sent):
         assert after[: len(before)] == before
 
 

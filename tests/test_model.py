@@ -229,7 +229,7 @@ async def test_a_call_at_the_output_limit_is_marked_as_cut_even_if_it_parses(sto
     assert list(turn.broken) == ["cut"]
 
 
-UNKNOWN = [
+UNKNOWN: list[dict[str, Any]] = [
     {"type": "thinking", "thinking": "hm", "signature": "abc"},
     {"type": "redacted_thinking", "data": "xyz"},
     {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}},

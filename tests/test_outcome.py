@@ -138,12 +138,12 @@ def test_is_retryable_always_fits_the_error_type_table(error_type: str, flag: bo
 def test_an_outcome_is_frozen() -> None:
     """What a tool has said cannot be changed afterwards."""
     with pytest.raises(ValidationError):
-        failed().attempts = 1  # type: ignore[misc]
+        failed().attempts = 1
 
 
 @given(st.lists(st.text(min_size=1, max_size=MAX_PASSAGE_CHARS), min_size=1, max_size=8), st.booleans())
 def test_every_fitted_outcome_stays_within_the_token_limit(texts: list[str], as_failure: bool) -> None:
-    """However long and in whatever script the passages are, a tool_result stays small, keeps one, and says it was cut."""
+    """However long and in whatever script the passages are, a tool_result stays small and says it was cut."""
     passages = tuple(Result(title="t", url="u", text=text) for text in texts)
     before = failed(partial_results=passages) if as_failure else Found(source="w", query="q", results=passages)
     after = fitted(before)

@@ -12,7 +12,7 @@ from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FaultPlan, parse_faults
 from caveat_tools.outcome import Empty, Failed, Found
 from caveat_tools.retry import RetryPolicy
-from caveat_tools.search import Searcher, SearchEnded, SearchEvent, SearchStarted, SearchWaiting
+from caveat_tools.search import SearchEnded, Searcher, SearchEvent, SearchStarted, SearchWaiting
 from caveat_tools.snapshots import Snapshots, SnapshotStore
 from caveat_tools.source import Ask, Page, SourceError
 from caveat_tools.stop import Stop

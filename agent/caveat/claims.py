@@ -306,7 +306,7 @@ _ATOM = re.compile(
       )
       (?: [a0][a0m]* | n[nm]* )
     )*
-    (?: (?<=[0n]) (?: \ ?[%‰°]a* | \.\.\.\Z ) | [+\#$]{1,2} )?  # 3 %, 5 °C, C++, 18+; 15… at the end of a cut text
+    (?: (?<=[0n]) (?: \ ?[%‰°][a0m]* | \.\.\.\Z ) | [+\#$]{1,2} )?  # 3 %, 5 °C, C++, 18+; 15… at the end of a cut text
   | k[km]* | x+c?m* | .m+
     """,
     re.VERBOSE,

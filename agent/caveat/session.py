@@ -31,7 +31,7 @@ from caveat_tools.plain_text import plain
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
 from caveat_tools.sources import SourcesError, open_source
-from caveat_tools.sources.local import LocalSource
+from caveat_tools.sources.local import LeftOut, LocalSource
 from caveat_tools.stop import Stop, Stopped
 
 MAX_QUESTION_CHARS: Final = 10_000
@@ -81,7 +81,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             ready = await stop.race(_opened(sources, docs, faults, clock, resources, on_event))
         except Stopped:
             raise NoReportError("stopped before anything was searched") from None
-        notes += _of_other_kinds(ready)
+        notes += _left_out_on_purpose(ready)
         store = RunStore(home or default_home(), run_id, warn)
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
@@ -222,21 +222,29 @@ async def _opened(
 
 def _unread(sources: Sequence[Source]) -> list[str]:
     """Return what `local` could not read: a gap, since nobody knows what is in it."""
-    left_out = [entry for source in sources if isinstance(source, LocalSource) for entry in source.left_out]
-    if not left_out:
-        return []
-    named = "; ".join(f"{entry.path} ({entry.reason})" for entry in left_out[:UNREAD_NAMED])
-    more = f"; and {len(left_out) - UNREAD_NAMED} more" if len(left_out) > UNREAD_NAMED else ""
-    return [f"{len(left_out)} file{'s' if len(left_out) > 1 else ''} could not be read: {named}{more}"]
+    gaps = [e for s in sources if isinstance(s, LocalSource) for e in s.left_out if e.may_hold_evidence]
+    return [f"{_files(len(gaps))} could not be read: {_named(gaps)}"] if gaps else []
 
 
-def _of_other_kinds(sources: Sequence[Source]) -> list[str]:
+def _left_out_on_purpose(sources: Sequence[Source]) -> list[str]:
     """Return what `local` does not read by design: worth a note, not a gap."""
-    kinds: Counter[str] = Counter()
+    notes = []
     for source in sources:
         if isinstance(source, LocalSource):
-            kinds.update(source.other_kinds)
-    if not kinds:
-        return []
-    named = ", ".join(f"{count} {kind or 'without a suffix'}" for kind, count in kinds.most_common(UNREAD_NAMED))
-    return [f"Only Markdown, text and HTML are read; files of other kinds were left out: {named}."]
+            skipped = [entry for entry in source.left_out if not entry.may_hold_evidence]
+            if skipped:
+                notes.append(f"{_files(len(skipped))} left out: {_named(skipped)}.")
+            if source.other_kinds:
+                kinds = Counter(source.other_kinds).most_common(UNREAD_NAMED)
+                named = ", ".join(f"{count} {kind or 'without a suffix'}" for kind, count in kinds)
+                notes.append(f"Only Markdown, text and HTML are read; files of other kinds were left out: {named}.")
+    return notes
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
+
+
+def _named(entries: Sequence[LeftOut]) -> str:
+    named = "; ".join(f"{entry.path} ({entry.reason})" for entry in entries[:UNREAD_NAMED])
+    return named + (f"; and {len(entries) - UNREAD_NAMED} more" if len(entries) > UNREAD_NAMED else "")

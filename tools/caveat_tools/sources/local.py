@@ -37,7 +37,7 @@ _ENOUGH_CHARS: Final = 600
 _ROOM_CHARS: Final = 1_100
 _LONGEST_HEADING: Final = 120
 _CANDIDATES: Final = 200
-_ENOUGH_OF_QUERY: Final = 0.6
+_ENOUGH_OF_QUERY: Final = 0.5
 
 
 class LocalFolderError(ValueError):
@@ -46,10 +46,20 @@ class LocalFolderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or folder that could hold evidence but was not read: its path inside the folder, and a clause why."""
+    """A file or folder that was not read: its path inside the folder, and a clause why."""
 
     path: str
     reason: str
+
+    @property
+    def may_hold_evidence(self) -> bool:
+        """False for what is left out on purpose: links, pipes and the like, and files without any text."""
+        return self.reason not in {_A_LINK, _A_LINKED_FOLDER, _NO_TEXT}
+
+
+_A_LINK: Final = "it is a link or not a regular file"
+_A_LINKED_FOLDER: Final = "it is a link to a folder"
+_NO_TEXT: Final = "it holds no text"
 
 
 class LocalSource:
@@ -146,7 +156,7 @@ class LocalSource:
         document = _read_html(text) if suffix in HTML else _read_text(text, headings=suffix in MARKDOWN)
         rows = list(_rows(_printable(path), document))
         if not rows:
-            return "it holds no text"
+            return _NO_TEXT
         with self._lock:
             self._index.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows)
         self.documents += 1
@@ -238,7 +248,7 @@ def _list(folder: Path) -> _Listing:
     for parent, folders, files in os.walk(folder, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         links = [path for name in folders if (path := Path(parent, name)).is_symlink()]
-        left_out.extend(LeftOut(_printable(relative(path)), "it is a link to a folder") for path in links)
+        left_out.extend(LeftOut(_printable(relative(path)), _A_LINKED_FOLDER) for path in links)
         for name in files:
             suffix = Path(name).suffix.lower()
             if name.startswith("."):
@@ -272,7 +282,7 @@ def _text_of(path: Path) -> tuple[str, str | None]:
     """Return the text of a file with line feeds only, or "" and a clause that says why it is left out."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
-            return "", "it is a link or not a regular file"
+            return "", _A_LINK
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
