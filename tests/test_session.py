@@ -161,7 +161,7 @@ async def test_one_failed_query_of_several_is_disclosed(ask: Ask) -> None:
 
 
 async def test_empty_and_failed_are_two_different_sentences(ask: Ask) -> None:
-    """ "Nothing there" and "could not look" share neither state nor words."""
+    """To have found nothing and to have been unable to look share neither state nor words."""
     empty, _ = await ask([search()], findings(), sources=[ScriptedSource([[]])])
     dead, _ = await ask([search("other")], findings(), sources=[ScriptedSource([down()])])
     assert (empty.topics[0].state, empty.exit_code) == ("searched_empty", 0)

@@ -1,0 +1,45 @@
+"""Run one question with a given coordinator prompt under given faults; print what was done after each failure.
+
+    python prompts/try_coordinator.py my_coordinator.md "Why is jitter added to backoff?" --docs docs \
+        --inject 'local:timeout*3'
+
+Uses the model that ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL names; the embedded stand-in ignores prompts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from caveat import research
+from caveat.errors import USAGE_ERRORS, NoReportError
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("coordinator", type=Path, help="a prompt file; prompts/caveat_prompts/coordinator.md to begin with")
+parser.add_argument("question")
+parser.add_argument("--docs", type=Path, required=True)
+parser.add_argument("--inject", default="")
+options = parser.parse_args()
+
+try:
+    report = asyncio.run(
+        research(
+            options.question,
+            sources=["local", "wikipedia"],
+            docs=options.docs,
+            inject=options.inject,
+            prompts={"coordinator": options.coordinator},
+        )
+    )
+except (*USAGE_ERRORS, NoReportError) as error:
+    sys.exit(f"{parser.prog}: {error}")
+
+for topic in report.topics:
+    print(f"{topic.id} {topic.state}: {topic.topic}")
+    for query in topic.queries:
+        outcome = query.error_type or query.status
+        print(f"  {query.source} “{query.query}”: {outcome}" + (f" → {query.next}" if query.next else ""))
+if report.run.offline:
+    print("No language model was used, so the prompt made no difference.", file=sys.stderr)
