@@ -6,7 +6,7 @@ DOCS   ?= docs
 Q      ?=
 ARGS   ?=
 
-.PHONY: help setup ask test lint format schema clean
+.PHONY: help setup ask test lint format schema record bench clean
 
 help:                    ## list the chores
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -41,6 +41,14 @@ format: $(VENV)/.ready    ## let ruff put the code in order
 
 schema: $(VENV)/.ready    ## write docs/outcome.schema.json and docs/report.schema.json anew
 	@$(BIN)/python -m caveat.schema docs
+
+record: $(VENV)/.ready    ## record cassettes/ anew with the model of ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL
+	@[ -n "$$ANTHROPIC_API_KEY$$ANTHROPIC_BASE_URL" ] || \
+	  { echo "Recording needs a model: set ANTHROPIC_API_KEY (it costs money), or ANTHROPIC_BASE_URL." >&2; exit 2; }
+	@RECORD=1 $(BIN)/python -m pytest tests/test_cassettes.py -s $(ARGS)
+
+bench: $(VENV)/.ready     ## print speed and memory
+	@$(BIN)/python tests/bench.py
 
 clean:                   ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -195,8 +195,10 @@ class FakeMediaWiki:
     An article matches when its title and text hold every word of the query. Articles keep their order.
     """
 
-    def __init__(self, articles: Mapping[str, str]) -> None:
+    def __init__(self, articles: Mapping[str, str], host: str = "") -> None:
+        """`host` stands in the articles' addresses, in place of the one that was asked."""
         self._articles = dict(articles)
+        self._host = host
 
     def __call__(self, request: Request) -> Reply:
         """Answer one request."""
@@ -211,7 +213,7 @@ class FakeMediaWiki:
             return mediawiki_error("missingparam", 'The "srsearch" parameter must be set.', plaintext=plaintext)
         if len(search) > 300:
             return mediawiki_error("cirrussearch-query-too-long", "Search request is too long.", plaintext=plaintext)
-        return json_reply(self._answer(asked, search, request.headers.get("host", "")))
+        return json_reply(self._answer(asked, search, self._host or request.headers.get("host", "")))
 
     def _answer(self, asked: Mapping[str, str], search: str, host: str) -> dict[str, Any]:
         words = re.findall(r"\w+", search.casefold())

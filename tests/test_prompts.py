@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +25,7 @@ from caveat_tools.outcome import ALTERNATIVES, ERROR_KINDS, Empty, Failed, Found
 from caveat_tools.search import Searcher
 from caveat_tools.snapshots import Snapshots
 from scripted import ScriptedSource
+from servers import refused_url
 
 SOURCES = ("wikipedia", "local")
 VALUES = prompt_values(Limits(), SOURCES)
@@ -127,3 +131,27 @@ def test_a_prompt_file_that_cannot_be_used_says_why(tmp_path: Path, text: Any, h
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(PromptError, match=hint):
         caveat_prompts.load("coordinator", VALUES, path)
+
+
+def test_the_iteration_script_prints_what_was_done_after_each_failure(tmp_path: Path) -> None:
+    """One question, one prompt file, one fault: a line for each query, with the decision after each failure."""
+    root = Path(__file__).parent.parent
+    (tmp_path / "dam.md").write_text("The Kariba Dam was finished in 1959.")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC_", "CAVEAT_"))}
+    environment |= {"CAVEAT_HOME": str(tmp_path / "home"), "CAVEAT_WIKIPEDIA_URL": refused_url()}
+    script, prompt = root / "prompts" / "try_coordinator.py", root / "prompts" / "caveat_prompts" / "coordinator.md"
+    arguments = [str(prompt), "Kariba Dam finished", "--docs", str(tmp_path), "--inject", "local:timeout*3"]
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "local “Kariba Dam finished”: timeout → retried_changed" in done.stdout
+    wrong = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "no.md"), *arguments[1:]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert wrong.returncode == 1
+    assert "prompt cannot be read" in wrong.stderr

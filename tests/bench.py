@@ -1,0 +1,106 @@
+"""`make bench`: speed and memory, printed and never asserted. Model and network take no time; what is left is ours."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from caveat.claims import check
+from caveat.loop import Limits
+from caveat.session import research
+from caveat_tools.clock import FakeClock
+from caveat_tools.source import Ask
+from caveat_tools.sources.local import LocalSource
+from scripted import ScriptedModel, ScriptedSource, passage, tool_use
+
+WORDS = [
+    f"{stem}{ending}" for stem in ("dam", "river", "cost", "wall", "year", "плотин") for ending in map(str, range(900))
+]
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+async def folder(files: int, words: int) -> None:
+    """Index a folder and ask it."""
+    chance = random.Random(7)
+    with tempfile.TemporaryDirectory() as name:
+        size = 0
+        for number in range(files):
+            text = "\n\n".join(" ".join(chance.choices(WORDS, k=120)) + "." for _ in range(words // 120))
+            (Path(name) / f"{number}.md").write_text(text)
+            size += len(text.encode())
+        start = time.perf_counter()
+        source = await LocalSource.open(Path(name))
+        took = time.perf_counter() - start
+        print(
+            f"index        {size / 1e6 / took:8.1f} MB/s    "
+            f"({files} files, {size / 1e6:.1f} MB, {source.passages} passages)"
+        )
+        waits = []
+        for _ in range(200):
+            ask = Ask(" ".join(chance.choices(WORDS, k=3)))
+            start = time.perf_counter()
+            await source.page(ask, None)
+            waits.append(1e3 * (time.perf_counter() - start))
+        await source.aclose()
+        p95 = statistics.quantiles(waits, n=20)[-1]
+        print(f"search       {statistics.median(waits):8.1f} ms p50  {p95:.1f} ms p95")
+
+
+async def loop(turns: int) -> None:
+    """A run of many turns against a model and a source that answer at once."""
+    looks = [
+        [tool_use("search", topic_id="T1", source="wiki", query=f"query {turn} {n}") for n in range(4)]
+        for turn in range(turns - 1)
+    ]
+    script = ScriptedModel([*looks, [tool_use("report_findings", findings=[])]])
+    with tempfile.TemporaryDirectory() as home:
+        start = time.perf_counter()
+        await research(
+            "question",
+            sources=[ScriptedSource([[passage("A sentence about the dam and its year.")]])],
+            model=script.model(),
+            clock=FakeClock(),
+            limits=Limits(turns=turns, calls=4 * turns, tokens=10**9),
+            home=Path(home),
+        )
+        took = time.perf_counter() - start
+    print(f"loop         {1e3 * took / turns:8.1f} ms a turn of 4 searches, HTTP client included ({turns} turns)")
+
+
+def quotes() -> None:
+    """Check many claims against many stored texts."""
+    chance = random.Random(7)
+    stored = {f"S{n}": " ".join(chance.choices(WORDS, k=150))[:1200] for n in range(200)}
+    evidence = [(key, text[100:220].split(" ", 1)[1].rsplit(" ", 1)[0]) for key, text in stored.items()]
+    took = seconds(lambda: [check("A claim.", "T1", [entry], stored) for entry in evidence[:100]])
+    print(f"quotes       {1e3 * took / 100:8.2f} ms a claim against 200 stored texts")
+
+
+def main() -> None:
+    """Print all figures."""
+    help_command = [sys.executable, "-m", "caveat", "--help"]
+    times = [seconds(lambda: subprocess.run(help_command, check=True, capture_output=True)) for _ in range(5)]
+    print(f"--help       {1e3 * min(times):8.0f} ms")
+    asyncio.run(folder(300, 6_000))
+    asyncio.run(loop(40))
+    quotes()
+    print(f"memory       {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:8.0f} MB at the peak")
+
+
+if __name__ == "__main__":
+    main()
