@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,12 +29,13 @@ from scripted import ScriptedSource
 from servers import refused_url
 
 SOURCES = ("wikipedia", "local")
-VALUES = prompt_values(Limits(), SOURCES)
+DATED = [ScriptedSource([], name=name, accepts_dates=name == "local") for name in SOURCES]
+UNDATED = [ScriptedSource([], name=name) for name in SOURCES]
+VALUES = prompt_values(Limits(), DATED)
 
 
-def coordinator_tools() -> list[dict[str, Any]]:
+def coordinator_tools(sources: Sequence[ScriptedSource] = DATED) -> list[dict[str, Any]]:
     ledger = Ledger("q", str)
-    sources = [ScriptedSource([], name=name) for name in SOURCES]
     searcher = Searcher(sources, clock=FakeClock(), snapshots=Snapshots([]), faults=FaultPlan())
     return [
         tool.definition() for tool in (PlanTopicsTool(ledger), SearchTool(ledger, searcher), ReportFindingsTool(ledger))
@@ -59,13 +61,14 @@ def identifiers(text: str) -> set[str]:
     return set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\b[a-z]+(?:[A-Z][a-z]+)+\b", text))
 
 
-def test_every_name_in_the_coordinators_prompt_exists() -> None:
-    """No tool, parameter, errorType or alternative is taught that the code does not have."""
-    tools = coordinator_tools()
+@pytest.mark.parametrize("sources", [DATED, UNDATED])
+def test_every_name_in_the_coordinators_prompt_exists(sources: Sequence[ScriptedSource]) -> None:
+    """No tool, parameter, errorType or alternative is taught that this run does not have."""
+    tools = coordinator_tools(sources)
     exist = {tool["name"] for tool in tools} | wire_names() | set(ERROR_KINDS)
     exist |= {name for tool in tools for name in names_in_schema(tool["input_schema"])}
     exist |= {name.split(":")[0] for name in ALTERNATIVES}
-    assert identifiers(caveat_prompts.load("coordinator", VALUES)) <= exist
+    assert identifiers(caveat_prompts.load("coordinator", prompt_values(Limits(), sources))) <= exist
 
 
 def test_every_name_in_the_synthesis_prompt_exists() -> None:

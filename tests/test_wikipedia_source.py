@@ -71,7 +71,7 @@ async def test_a_match_comes_with_its_introduction_address_and_date() -> None:
     page, requests = await asked_over_network(FakeMediaWiki(TEAS), "rolled tea 3")
     [passage] = page.passages
     assert passage.title == "Tea 3"
-    assert passage.text.startswith("Tea number 3 is a drink.\n\n…Tea number 3")
+    assert passage.text.startswith("Tea number 3 is a drink.\n\n…Further down")
     assert "rolled & dried" in passage.text
     assert passage.url.endswith("/wiki/Tea_3")
     assert passage.date == "2026-01-02"

@@ -247,6 +247,8 @@ def _emphasis(text: str) -> tuple[tuple[int, int], ...]:
             opened.clear()  # emphasis ends with its paragraph
         elif mark[0] in opened and before.strip() and not _in_word(after):
             unseen += opened.pop(mark[0]), mark.span()
+        elif re.match(r"\*\d", mark[0] + after):
+            continue  # 2 *3 is a product
         elif len(mark[0]) <= 3 and after.strip() and not _in_word(before):
             opened[mark[0]] = mark.span()
     return tuple(unseen)
@@ -302,11 +304,11 @@ _ATOM = re.compile(
       (?: ['"_*`^/\\&+@\#$()<>·±-]{1,3} (?=[a0])          # can't, non-toxic, km/h, (un)safe
         | (?<=[0n]) (?: [.,:·٫٬] | \^- | ) (?=[0n])       # 1.5, 10:30, 10^-6, 15万
         | (?<=[0n]) \ ? [-—±*/+<>] \ ? (?=[0n])           # 3 - 5, 3 ± 2
-        | (?<=0) \  (?=000(?!0))                          # 1 500 000
+        | (?<=0) \  (?=000(?!0) | 0[/±]0)                 # 1 500 000, 1 1/2
       )
       (?: [a0][a0m]* | n[nm]* )
     )*
-    (?: (?<=[0n]) (?: \ ?[%‰°][a0m]* | \.\.\.\Z ) | [+\#$]{1,2} )?  # 3 %, 5 °C, C++, 18+; 15… at the end of a cut text
+    (?: (?<=[0n]) (?: \ ?[%‰°][a0m]* | \.\.\.\Z ) | [+\#$±]{1,2} )?  # 3 %, 5 °C, C++, Na⁺; 15… at the end of a cut text
   | k[km]* | x+c?m* | .m+
     """,
     re.VERBOSE,

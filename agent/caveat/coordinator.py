@@ -145,11 +145,14 @@ class SearchTool:
         """Return the tool's definition, with the sources of this run."""
         sources = self.searcher.sources
         about = "\n".join(
-            f"- {s.name}: {s.description} {'Takes' if s.accepts_dates else 'Does not take'} date_from and date_to."
+            f"- {s.name}: {s.description}" + (" Takes date_from and date_to." if s.accepts_dates else "")
             for s in sources
         )
         tool = definition(self.name, f"Search one source for one topic. Sources:\n{about}", self.arguments)
-        tool["input_schema"]["properties"]["source"]["enum"] = [s.name for s in sources]
+        properties = tool["input_schema"]["properties"]
+        properties["source"]["enum"] = [s.name for s in sources]
+        if not any(s.accepts_dates for s in sources):
+            del properties["date_from"], properties["date_to"]
         return tool
 
     async def run(self, arguments: SearchArguments) -> Found | Empty | Failed:

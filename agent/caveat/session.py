@@ -91,7 +91,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
         report_findings = ReportFindingsTool(ledger)
         own = [replace(tool, ledger=ledger) for tool in tools]
-        values = prompt_values(limits, [source.name for source in ready])
+        values = prompt_values(limits, ready)
         files = prompts or {}
 
         end = await run_agent(
@@ -160,21 +160,24 @@ def checked_names(sources: Sequence[Source | str]) -> list[str]:
     return names
 
 
-def prompt_values(limits: Limits, sources: Sequence[str]) -> dict[str, str]:
+def prompt_values(limits: Limits, sources: Sequence[Source]) -> dict[str, str]:
     """Return what the prompts' placeholders stand for: every number and every name comes from code."""
     kinds = [
         f"- {name} (isRetryable {' or '.join(sorted(str(flag).lower() for flag in kind.retryable))}): {kind.when}."
         for name, kind in ERROR_KINDS.items()
     ]
+    takes_dates = any(source.accepts_dates for source in sources)
+    possible = {name: call for name, call in ALTERNATIVES.items() if takes_dates or not name.startswith("narrow")}
     return {
         "turns": str(limits.turns),
         "calls": str(limits.calls),
         "calls_per_turn": str(limits.calls_per_turn),
         "max_topics": str(MAX_TOPICS),
         "max_results": str(MAX_RESULTS),
-        "sources": ", ".join(sources),
+        "sources": ", ".join(source.name for source in sources),
         "error_types": "\n".join(kinds),
-        "alternatives": "\n".join(f"- {name}: {call}." for name, call in ALTERNATIVES.items()),
+        "alternatives": "\n".join(f"- {name}: {call}." for name, call in possible.items()),
+        "query_changes": " or ".join(name for name in possible if "query" in name),
     }
 
 

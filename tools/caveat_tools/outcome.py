@@ -18,7 +18,7 @@ from pydantic.alias_generators import to_camel
 MAX_RESULTS: Final = 8
 MAX_PASSAGE_CHARS: Final = 1_200
 MAX_ALTERNATIVES: Final = 3
-MAX_QUERY_CHARS: Final = 500
+MAX_QUERY_CHARS: Final = 300
 MAX_WIRE_TOKENS: Final = 4_000
 
 ErrorType = Literal[
@@ -61,7 +61,7 @@ ERROR_KINDS: Final[dict[ErrorType, ErrorKind]] = {
     "not_found": ErrorKind("a page that was asked for by address does not exist", _NO),
     "access_denied": ErrorKind("a missing or refused key, a payment, a permission", _NO),
     "malformed_response": ErrorKind("an answer arrived but is cut or is not what it claims to be", _YES),
-    "blocked": ErrorKind("our own policy refused: a repeated query, a private address, a size", _NO),
+    "blocked": ErrorKind("our own policy refused, such as a query that the source has already answered", _NO),
     "budget_exhausted": ErrorKind("the turns, calls, tokens, money or time of this run are spent", _NO),
     "cancelled": ErrorKind("a person or a deadline stopped it", _NO),
 }

@@ -92,6 +92,7 @@ class _Desk:
     at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CALLS_AT_ONCE))
     patience_until: float = 0.0
     answered: dict[tuple[str, str, str], tuple[Found | Empty | Failed, int]] = field(default_factory=dict)
+    failed: set[tuple[str, str, str]] = field(default_factory=set)
     asking: dict[tuple[str, str, str], asyncio.Lock] = field(default_factory=dict)
 
 
@@ -322,7 +323,9 @@ class Searcher:
         name = desk.source.name
         stored = self._snapshots.served(self._snapshot_key(desk.source, ask), self._clock.now())
         alternatives = self._alternatives(desk, ask, error_type, has_snapshot=stored is not None)
-        patience = (retry_after or 0.0) if retryable else None
+        again = ask.key() in desk.failed
+        patience = (retry_after or 0.0) if retryable and not again else None
+        desk.failed.add(ask.key())
         partial, cut = _results(so_far.passages[: ask.limit])
         return Failed(
             source=name,
@@ -386,10 +389,8 @@ def _results(passages: Sequence[Passage]) -> tuple[tuple[Result, ...], bool]:
 def _guidance(
     name: str, error_type: ErrorType, alternatives: Sequence[str], *, patience: float | None, stored: Found | None
 ) -> str:
-    """One imperative sentence that fits the alternatives; `patience` is set where the same call may succeed later."""
+    """One imperative sentence that fits the alternatives; `patience` is set where a retry is worth it."""
     steps = []
-    if patience is not None:
-        steps.append("send the same call once more " + (f"after {patience:.0f} s" if patience else "later"))
     for alternative in alternatives:
         if alternative == "narrow_query_by_date_range":
             steps.append(f"ask {name} again with date_from and date_to")
@@ -400,6 +401,8 @@ def _guidance(
             steps.append(f"repeat this call with use_snapshot: true (an answer stored {age} ago)")
         else:
             steps.append(f"search {alternative.removeprefix('try_source:')} for this topic")
+    if patience is not None:
+        steps.append("send the same call once more " + (f"after {patience:.0f} s" if patience else "later"))
     choice = ", or ".join(steps) or "go on with what you have"
     if error_type == "blocked":
         return f"Do not send this query to {name} again: {choice}."

@@ -89,7 +89,7 @@ class WikipediaSource:
     name = "wikipedia"
     description = (
         "Wikipedia, the encyclopedia, in the language of the query: introductions of articles and the place that "
-        "matches. Send two to six keywords, at most 300 characters, not a sentence."
+        "matches. Send two to six key words. A result's date is that of the article's last edit."
     )
     accepts_dates = False
     in_process = False
@@ -254,10 +254,20 @@ def _passage(row: dict[str, Any], article: dict[str, Any], url: str) -> Passage 
 def _text(extract: str, snippet: str) -> str:
     """Join introduction and snippet; the introduction makes room, since the snippet is what matched."""
     opening = _opening(extract, MAX_EXTRACT_CHARS)
-    if not extract or not snippet or snippet in " ".join(opening.split()):
-        return opening or snippet
-    tail = f"\n\n…{snippet}"
+    if not extract:
+        return snippet
+    more = _beyond(" ".join(opening.split()), snippet.split())
+    if not more:
+        return opening
+    tail = f"\n\n…{more}"
     return _opening(extract, min(MAX_EXTRACT_CHARS, MAX_PASSAGE_CHARS - len(tail))) + tail
+
+
+def _beyond(opening: str, snippet: list[str]) -> str:
+    """Return what the snippet adds to the introduction: all after its longest beginning that stands there."""
+    beginnings = (len(snippet), *range(len(snippet) - 1, 2, -1))
+    known = next((n for n in beginnings if " ".join(snippet[:n]) in opening), 0)
+    return " ".join(snippet[known:])
 
 
 def _opening(text: str, limit: int) -> str:
