@@ -26,6 +26,7 @@ from caveat_tools.source import Page, SourceError
 from caveat_tools.sources import SourcesError
 from caveat_tools.stop import Stop
 from scripted import ScriptedModel, ScriptedSource, message, passage, text, tool_use
+from servers import FakeMediaWiki, LocalServer
 
 SENTENCE = "The Kariba Dam was finished in 1959 after five years of work."
 
@@ -453,3 +454,16 @@ async def test_two_researches_in_one_event_loop_do_not_meet(tmp_path: Path) -> N
     assert [topic.state for topic in second.topics] == ["failed"]
     assert "Beta" not in first.markdown
     assert first.run.model_calls == 3
+
+
+async def test_a_repeated_empty_query_reaches_the_server_once(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted at the server: three identical searches, in two spellings and two turns, are one HTTP request."""
+    with LocalServer(FakeMediaWiki({"Kariba Dam": "A dam on the Zambezi."})) as wiki:
+        monkeypatch.setenv("CAVEAT_WIKIPEDIA_URL", wiki.url)
+        turn = [search("atlantis", "wikipedia"), search("Atlantis ", "wikipedia")]
+        report, script = await ask(turn, [search("ATLANTIS", "wikipedia")], findings(), sources=["wikipedia"])
+        assert len(wiki.requests) == 1
+    shown = [r["content"] for n in (1, 2) for r in script.results(n)]
+    assert [body["status"] for body in shown] == ["empty", "failed", "failed"]
+    assert [body.get("errorType") for body in shown] == [None, "blocked", "blocked"]
+    assert report.topics[0].state == "searched_empty"

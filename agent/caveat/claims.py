@@ -308,7 +308,7 @@ _ATOM = re.compile(
       )
       (?: [a0][a0m]* | n[nm]* )
     )*
-    (?: (?<=[0n]) (?: \ ?[%‰°][a0m]* | \.\.\.\Z ) | [+\#$±]{1,2} )?  # 3 %, 5 °C, C++, Na⁺; 15… at the end of a cut text
+    (?: (?<=[0n]) (?: \ ?[%‰°][a0m]* | \.\.\.\Z ) | [+\#$±]{1,2} )? m*  # 3 %, 5 °C, C++, Na⁺; 15… at the end of a cut text
   | k[km]* | x+c?m* | .m+
     """,
     re.VERBOSE,
