@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caveat_tools.documents import read_html
 from caveat_tools.outcome import MAX_PASSAGE_CHARS
 from caveat_tools.source import Ask, Page, Passage, Source, SourceError
-from caveat_tools.sources.local import LeftOut, LocalFolderError, LocalSource, _read_html, _rows
+from caveat_tools.sources.local import LeftOut, LocalFolderError, LocalSource
 from caveat_tools.words import terms
 
 PROSE = "Water fell over the rim of the wall and ran on towards the sea without a stop. "
@@ -248,7 +249,7 @@ async def test_the_encoding_of_a_document_is_found_out(tmp_path: Path, data: byt
 
 def passages_of(text: str) -> list[tuple[str, int, str]]:
     """Return title, line and text of the passages of an HTML page."""
-    return [(title, line, passage) for _, _, _, line, title, passage in _rows("page.html", _read_html(text))]
+    return list(read_html(text).passages(untitled="page"))
 
 
 async def test_markdown_sections_and_lines(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ async def test_empty_and_failed_are_two_different_sentences(ask: Ask) -> None:
     assert "wiki answered and holds no match for “kariba dam”" in empty.markdown
     assert "does not show that there is nothing elsewhere" in empty.markdown
     assert (dead.topics[0].state, dead.exit_code) == ("failed", 3)
-    assert "Could not be searched: wiki (unavailable). Nothing can be said about this topic." in dead.markdown
+    assert "Could not be searched: wiki (unavailable). So this topic is open" in dead.markdown
     assert "holds no match" not in dead.markdown
 
 

@@ -17,7 +17,7 @@ STATE_WORDS: Final[dict[State, str]] = {
     "covered": "covered",
     "partial": "partly covered",
     "searched_empty": "searched, nothing found",
-    "failed": "could not be searched",
+    "failed": "search failed",
     "not_attempted": "not attempted",
 }
 STATE_STYLES: Final[dict[State, str]] = {
@@ -59,14 +59,15 @@ def topic_text(
     """Return one topic's section: what it rests on, then prose, or its claims where there is none."""
     lines = []
     missing = ", ".join(dict.fromkeys(f"{gap.source} ({gap.error_type})" for gap in gaps if gap.source))
+    asked = ", ".join(dict.fromkeys(query.source for query in topic.queries if query.status != "failed"))
     if topic.state == "partial":
         lines.append(f"*Partly covered: {missing} could not be searched, so this section may lack what is there.*")
     elif topic.state == "failed":
-        lines.append(f"*Could not be searched: {missing}. Nothing can be said about this topic.*")
+        rest = f"{asked} answered without giving an answer. " if asked else ""
+        lines.append(f"*Could not be searched: {missing}. {rest}So this topic is open, and not answered with no.*")
     elif topic.state == "not_attempted":
         lines.append("*Nothing was searched for this topic.*")
     elif topic.state == "searched_empty":
-        asked = ", ".join(dict.fromkeys(query.source for query in topic.queries if query.status != "failed"))
         lines.append(f"*Searched in {asked}: nothing found there. That does not show that there is nothing elsewhere.*")
     if prose is not None:
         lines.append(_defanged(prose))
@@ -81,6 +82,15 @@ def topic_text(
 
 def markdown(report: Report) -> str:
     """Return the whole report as Markdown. All text from sources and models is made harmless."""
+    return _joined([*_answer(report), _coverage_table(report), *_record(report)])
+
+
+def _joined(blocks: Iterable[str]) -> str:
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _answer(report: Report) -> list[str]:
+    """Return what stands before the coverage table: verdict, topics, and the table's heading."""
     blocks = [f"# {markdown_text(_single(report.question))}"]
     if report.run.offline:
         blocks.append(f"> {OFFLINE_NOTICE}")
@@ -94,16 +104,19 @@ def markdown(report: Report) -> str:
     known = {topic.id for topic in report.topics}
     blocks += _unverified([claim for claim in report.claims if claim.topic not in known])
     blocks += _model_notes(report, None)
-    blocks += ["## Coverage", _coverage_table(report)]
-    blocks += _after_failures(report)
+    return [*blocks, "## Coverage"]
+
+
+def _record(report: Report) -> list[str]:
+    """Return what stands after the coverage table: failures, gaps, empty answers, sources, the run."""
+    blocks = _after_failures(report)
     blocks += ["## What could not be looked up", _gap_list(report)]
     empty = _not_there(report)
     if empty:
         blocks += ["## Looked for, and not there", empty]
     if report.sources:
         blocks += ["## Sources", _source_list(report)]
-    blocks += ["## About this report", _about(report)]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return [*blocks, "## About this report", _about(report)]
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -112,8 +125,8 @@ def print_report(report: Report, console: Console) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    console.print(Markdown(report.markdown, hyperlinks=False))
-    table = Table(title="Coverage")
+    console.print(Markdown(_joined(_answer(report)), hyperlinks=False))
+    table = Table()
     for heading in ("topic", "state", "found", "empty", "failed"):
         table.add_column(heading)
     for name, topic, state, counts in _coverage_rows(report):
@@ -122,6 +135,7 @@ def print_report(report: Report, console: Console) -> None:
         numbers = [Text(str(n), style if n else "dim") for n, style in zip(counts, styles, strict=True)]
         table.add_row(Text(f"{name} {topic}"), styled, *numbers)
     console.print(table)
+    console.print(Markdown(_joined(_record(report)), hyperlinks=False))
 
 
 def _coverage_rows(report: Report) -> Iterable[tuple[str, str, State | None, tuple[int, int, int]]]:

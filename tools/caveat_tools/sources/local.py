@@ -1,41 +1,35 @@
 """The user's own documents: a folder of Markdown, text and HTML, searched with SQLite FTS5 inside the process.
 
-Documents are cut into passages of 600 to 1 100 characters that know their heading and line. A query finds passages
-that hold most of it, weighed by how rare its words are in the folder, so that a question about something the folder
-does not mention is answered with "no match" and not with whatever shares a common word with it. Nothing depends on
-the place of the folder, the time stamps or the order in which the file system lists its files.
+Documents are read and cut into passages by `caveat_tools.documents`. A query finds passages that hold most of it,
+weighed by how rare its words are in the folder, so that a question about something the folder does not mention is
+answered with "no match" and not with whatever shares a common word with it. Nothing depends on the place of the folder,
+the time stamps or the order in which the file system lists its files.
 """
 
 from __future__ import annotations
 
 import asyncio
-import html
 import math
 import os
-import re
 import sqlite3
 import stat
 import threading
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from caveat_tools.outcome import MAX_PASSAGE_CHARS, clip
+from caveat_tools.documents import decode, read_html, read_text
 from caveat_tools.source import Ask, Page, Passage, SourceError
-from caveat_tools.words import content_terms, sentence_spans, terms
+from caveat_tools.words import content_terms, terms
 
 MARKDOWN: Final = frozenset({".md", ".markdown", ".mdown"})
 TEXT: Final = frozenset({".txt", ".text"})
 HTML: Final = frozenset({".html", ".htm", ".xhtml"})
 MAX_FILE_BYTES: Final = 20_000_000
 
-_ENOUGH_CHARS: Final = 600
-_ROOM_CHARS: Final = 1_100
-_LONGEST_HEADING: Final = 120
 _CANDIDATES: Final = 200
 _ENOUGH_OF_QUERY: Final = 0.5
 
@@ -153,8 +147,13 @@ class LocalSource:
         if reason:
             return reason
         suffix = Path(path).suffix.lower()
-        document = _read_html(text) if suffix in HTML else _read_text(text, headings=suffix in MARKDOWN)
-        rows = list(_rows(_printable(path), document))
+        document = read_html(text) if suffix in HTML else read_text(text, headings=suffix in MARKDOWN)
+        shown = _printable(path)
+        rows = [
+            (" ".join(terms(title)), body, shown, line, title, passage)
+            for title, line, passage in document.passages(untitled=Path(shown).stem)
+            if (body := " ".join(terms(passage)))
+        ]
         if not rows:
             return _NO_TEXT
         with self._lock:
@@ -275,9 +274,6 @@ def _printable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-# ---- bytes to text
-
-
 def _text_of(path: Path) -> tuple[str, str | None]:
     """Return the text of a file with line feeds only, or "" and a clause that says why it is left out."""
     try:
@@ -289,272 +285,5 @@ def _text_of(path: Path) -> tuple[str, str | None]:
         return "", f"it cannot be opened: {error.strerror}"
     if len(data) > MAX_FILE_BYTES:
         return "", f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB"
-    text = _decoded(data)
-    if text is None or "\0" in text:
-        return "", "it is not text"
-    return text.replace("\r\n", "\n").replace("\r", "\n"), None
-
-
-_HIGH_LETTERS: Final = re.compile(rb"[\xa8\xb8\xc0-\xff]+")
-
-
-def _decoded(data: bytes) -> str | None:
-    """Decode a document: by its byte order mark, else as UTF-8, else as Windows-1251 or Windows-1252; None if binary.
-
-    Text that is UTF-8 but for a few broken bytes stays UTF-8, with U+FFFD for those. Of the two Windows code pages,
-    1251 (Cyrillic) is taken where at least half of the letters beyond ASCII stand next to another one, as they do in
-    Russian words and not in French or German ones. Every other encoding comes out as wrong letters of one of them.
-    """
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace")
-    if b"\0" in data:
-        return None
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("utf-8-sig", "replace")
-    if text.count("\ufffd") * 10 < len(text) - len(text.encode("ascii", "ignore")):
-        return text
-    runs = [len(run) for run in _HIGH_LETTERS.findall(data)]
-    cyrillic = 2 * sum(length for length in runs if length > 1) >= sum(runs) > 0
-    return data.decode("cp1251" if cyrillic else "cp1252", "replace")
-
-
-# ---- text to passages
-
-
-@dataclass(slots=True)
-class _Section:
-    """A heading with its path, and the paragraphs below it up to the next heading, each with its 1-based line.
-
-    Joined, the paragraphs of a section are its text, blank lines included.
-    """
-
-    headings: tuple[str, ...] = ()
-    own: tuple[int, str] | None = None
-    paragraphs: list[tuple[int, str]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Document:
-    title: str | None = None
-    sections: list[_Section] = field(default_factory=lambda: [_Section()])
-    _above: list[tuple[int, str]] = field(default_factory=list)
-
-    def open_section(self, level: int, heading: str, line: int, verbatim: str) -> None:
-        """Begin a section; the first heading of level 1 names a document that has no title yet."""
-        while self._above and self._above[-1][0] >= level:
-            self._above.pop()
-        self._above.append((level, heading))
-        self.sections.append(_Section(tuple(each for _, each in self._above), (line, verbatim)))
-        if level == 1 and self.title is None:
-            self.title = heading
-
-
-def _rows(path: str, document: _Document) -> Iterator[tuple[str, str, str, int, str, str]]:
-    """Yield what the index holds of each passage: terms of the title, terms, path, line, title, text."""
-    top = document.title or Path(path).stem
-    below = [*document.sections[1:], _Section()]
-    for section, following in zip(document.sections, below, strict=True):
-        if not section.paragraphs and section.own and following.headings[:-1] != section.headings:
-            section.paragraphs.append(section.own)  # a heading with nothing below it is evidence of its own
-        title = " › ".join(section.headings if section.headings[:1] == (top,) else (top, *section.headings))
-        heading = " ".join(terms(title))
-        for line, text in _grouped(section.paragraphs):
-            if body := " ".join(terms(text)):
-                yield heading, body, path, line, title, text
-
-
-def _grouped(paragraphs: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Join neighbouring paragraphs to passages of about 600 to 1 100 characters, with the line of the first."""
-    first, text = 0, ""
-    for line, paragraph in paragraphs:
-        if text and len(text) + len(paragraph.rstrip()) > _ROOM_CHARS:
-            yield first, text.strip()
-            text = ""
-        if not text:
-            first = line
-        text += paragraph
-        if len(text.rstrip()) >= _ENOUGH_CHARS:
-            yield first, text.strip()
-            text = ""
-    yield first, text.strip()
-
-
-def _pieces(paragraph: str) -> Iterator[str]:
-    """Cut a paragraph that is too long for a passage: after a sentence, else at a space, else anywhere."""
-    begin, end = 0, len(paragraph.rstrip())
-    stops = [stop for _, stop in sentence_spans(paragraph)] if end > MAX_PASSAGE_CHARS else []
-    while end - begin > MAX_PASSAGE_CHARS:
-        window = begin + _ROOM_CHARS
-        before = bisect_right(stops, window)
-        cut = stops[before - 1] if before else begin
-        if cut <= begin:
-            cut = 1 + max(paragraph.rfind(space, begin, window) for space in " \n")
-        if cut <= begin:
-            cut = window
-        yield paragraph[begin:cut]
-        begin = cut
-    yield paragraph[begin:]
-
-
-_HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*?)[ \t#]*$")
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
-
-
-def _read_text(text: str, *, headings: bool) -> _Document:
-    """Read plain text, or Markdown if `headings` is set: what starts with # outside a fence opens a section."""
-    document = _Document()
-    fence = ""
-    paragraph: list[str] = []
-    began, after_blank = 1, False
-
-    def close() -> None:
-        line = began
-        for piece in _pieces("".join(paragraph)):
-            blank = len(piece) - len(piece.lstrip())
-            if piece.strip():
-                document.sections[-1].paragraphs.append((line + piece.count("\n", 0, blank), piece))
-            line += piece.count("\n")
-
-    for number, line in enumerate(text.split("\n"), start=1):
-        heading = _HEADING.match(line) if headings and not fence and len(line) <= _LONGEST_HEADING else None
-        blank = not line.strip()
-        if heading or (after_blank and not blank):
-            close()
-            paragraph, began = [], number
-        after_blank = blank
-        if heading:
-            document.open_section(len(heading[1]), heading[2], number, line)
-            began = number + 1
-            continue
-        paragraph.append(line + "\n")
-        if headings and (mark := _FENCE.match(line)) and (not fence or mark[1].startswith(fence)):
-            fence = "" if fence else mark[1]
-    close()
-    return document
-
-
-# ---- HTML
-
-# Not html.parser: on unclosed tags and comments it takes time that grows with the square of the file, 40 s for 400 kB.
-_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
-_TAG: Final = re.compile(
-    r"""<(?P<close>/?)(?P<name>[a-zA-Z][^\s/<>]*+) (?: =\s*"[^"]*" | =\s*'[^']*' | = | [^<>=]+ )*+ >
-        |<[!?/][^<>]*>""",
-    re.VERBOSE,
-)
-_ENDLESS_REFERENCE: Final = re.compile(r"&#\d{10,};?")
-_SPACES: Final = re.compile(r"\s+")
-_SPACES_BEFORE_BREAK: Final = re.compile(r"[ \t]+\n")
-
-_UNSEEN: Final = frozenset({"script", "style", "template", "svg", "nav", "title"})
-_RAW: Final = frozenset({"script", "style"})
-_DEEPEST: Final = 32
-_BREAKS: Final = {"br": "\n", "li": "\n- ", "tr": "\n", "dt": "\n", "dd": "\n", "option": "\n"}
-_HEADINGS: Final = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
-_BLOCK: Final = re.compile(
-    """address|article|aside|blockquote|body|details|div|dl|fieldset|figcaption|figure|footer|form|head|header|hr|html
-    |h[1-6]|main|nav|ol|p|pre|section|summary|table|ul""",
-    re.VERBOSE,
-)
-
-
-def _read_html(text: str) -> _Document:
-    """Read the visible text of HTML, however malformed: no scripts, styles or navigation.
-
-    Blocks are parted by blank lines, list items start with "- ", cells of a table row are parted by tabs. The line of a
-    passage is that on which its first block begins.
-    """
-    end = text.rfind("-->") + 3  # where no comment ends any more, none is looked for
-    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text[:end]) + text[end:]
-    reader = _HtmlReader(_UNSEEN)
-    reader.read(text)
-    if reader.unclosed - _RAW:
-        reader = _HtmlReader(_RAW)  # rather show navigation than lose all that follows it
-        reader.read(text)
-    return reader.document
-
-
-class _HtmlReader:
-    """Collects the blocks of one HTML text into a document."""
-
-    def __init__(self, unseen: frozenset[str]) -> None:
-        self.document = _Document()
-        self.unclosed: set[str] = set()
-        self._unseen = unseen
-        self._inside: list[str] = []  # the unseen elements that are open
-        self._title: list[str] = []
-        self._preformatted = False
-        self._level = 0  # of the heading that is open
-        self._block: list[str] = []
-        self._line = 0  # on which the block's first character stands
-
-    def read(self, text: str) -> None:
-        line, position = 1, 0
-        for tag in _TAG.finditer(text):
-            self._data(text[position : tag.start()], line)
-            line += text.count("\n", position, tag.end())
-            position = tag.end()
-            if tag["close"] is not None:
-                (self._end if tag["close"] else self._start)(tag["name"].lower())
-        self._data(text[position:], line)
-        self._end_block()
-        self.unclosed = set(self._inside)
-        if self._title:
-            self.document.title = clip(" ".join("".join(self._title).split()), _LONGEST_HEADING)[0] or None
-
-    def _start(self, name: str) -> None:
-        if self._inside and self._inside[-1] in _RAW:
-            return
-        if not self._inside and _BLOCK.fullmatch(name):
-            self._end_block()
-            self._level = _HEADINGS.get(name, self._level)
-            self._preformatted = name == "pre"
-        if name in self._unseen and len(self._inside) < _DEEPEST:
-            self._inside.append(name)
-        elif not self._inside and name in _BREAKS:
-            self._block.append(_BREAKS[name])
-        elif not self._inside and name in {"td", "th"} and self._block and not self._block[-1].endswith("\n"):
-            self._block.append("\t")
-
-    def _end(self, name: str) -> None:
-        if name in self._inside:
-            del self._inside[self._inside.index(name) :]
-        elif _BLOCK.fullmatch(name) and not self._inside:
-            self._end_block()
-            self._preformatted = False
-            if name in _HEADINGS:
-                self._level = 0
-
-    def _data(self, data: str, line: int) -> None:
-        if self._inside:
-            if self._inside == ["title"]:
-                self._title.append(_unescaped(data))
-            return
-        if not self._line and (visible := data.lstrip()):
-            self._line = line + data.count("\n", 0, len(data) - len(visible))
-        data = _unescaped(data)
-        if not self._preformatted:
-            data = _SPACES.sub(" ", data)
-            if not self._block or self._block[-1][-1:].isspace():
-                data = data.lstrip()
-        if data:
-            self._block.append(data)
-
-    def _end_block(self) -> None:
-        text = _SPACES_BEFORE_BREAK.sub("\n", "".join(self._block)).strip() if self._line else ""
-        if text and self._level and len(text) <= _LONGEST_HEADING:
-            self.document.open_section(self._level, " ".join(text.split()), self._line, text)
-        elif text:
-            paragraphs = self.document.sections[-1].paragraphs
-            paragraphs.extend((self._line, piece) for piece in _pieces(text + "\n\n") if piece.strip())
-        if text:
-            self._level = 0
-        self._block = []
-        self._line = 0
-
-
-def _unescaped(data: str) -> str:
-    """Decode character references; html.unescape alone refuses numbers of thousands of digits with a ValueError."""
-    return html.unescape(_ENDLESS_REFERENCE.sub("\ufffd", data)) if "&" in data else data
+    text = decode(data)
+    return ("", "it is not text") if text is None else (text, None)
