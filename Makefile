@@ -6,7 +6,7 @@ DOCS   ?= docs
 Q      ?=
 ARGS   ?=
 
-.PHONY: help setup ask test lint format schema record bench clean
+.PHONY: help setup ask test lint format schema record examples bench clean
 
 help:                    ## list the chores
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -46,6 +46,9 @@ record: $(VENV)/.ready    ## record cassettes/ anew with the model of ANTHROPIC_
 	@[ -n "$$ANTHROPIC_API_KEY$$ANTHROPIC_BASE_URL" ] || \
 	  { echo "Recording needs a model: set ANTHROPIC_API_KEY (it costs money), or ANTHROPIC_BASE_URL." >&2; exit 2; }
 	@RECORD=1 $(BIN)/python -m pytest tests/test_cassettes.py -s $(ARGS)
+
+examples: $(VENV)/.ready  ## write docs/examples anew, from cassettes and live runs
+	@$(BIN)/python tests/examples.py
 
 bench: $(VENV)/.ready     ## print speed and memory
 	@$(BIN)/python tests/bench.py

@@ -256,7 +256,7 @@ SPACES = st.sampled_from([" ", "  ", "\n", "\u00a0", " \n\t", "\u200b "])
 
 @given(data=st.data(), words=PASSAGE)
 def test_words_copied_in_order_stand_in_any_typesetting(data: st.DataObject, words: list[str]) -> None:
-    """Any stretch of at least the whole of a passage's inner words is found after random changes of typography."""
+    """Any stretch of a passage is found, whatever its spaces, hyphens, quotation marks and emphasis look like."""
     first = data.draw(st.integers(0, len(words) - 3))
     last = data.draw(st.integers(first + 2, len(words)))
     quoted = words[first:last]
@@ -380,6 +380,15 @@ def test_a_claim_that_says_nothing_is_not_verified(text: str) -> None:
     assert claim.problems == ("the claim is empty or a placeholder",)
 
 
+def test_what_a_model_hides_in_a_claim_does_not_come_out_of_the_check() -> None:
+    """Escape sequences, overrides and lone surrogates are gone from text, quote and reason."""
+    evil = "\x1b[31m\u202e\ud800"
+    claim = check(f"It is so.{evil}", "T1", [("S1", f"not toxic\u202e to mice{evil[:-1]}"), (f"S9{evil}", "x")], STORED)
+    assert claim.evidence[0] == CheckedQuote(id="S1", quote="not toxic to mice")
+    assert claim.problems == ("no result has the id S9\ufffd",)
+    assert claim.text == "It is so.\ufffd"
+
+
 def test_nobody_can_build_a_claim_that_is_verified_and_has_problems() -> None:
     """`verified` cannot be set by hand against the evidence."""
     bad = CheckedQuote(id="S1", quote="x", why="too short to prove anything")
@@ -397,6 +406,7 @@ def test_nobody_can_build_a_claim_that_is_verified_and_has_problems() -> None:
         ("。。。。。。。。", 1),
         ("a . . . . . . . . . .", 2),
         ("Gro\u0308ße", 5),
+        ("t\u00ado\u00adx\u00adi\u00adc", 5),
         ("a\u200b\u200b\u200b\u200b\u200b", 1),
     ],
 )
@@ -413,13 +423,13 @@ def test_a_hundred_claims_against_two_hundred_texts_take_less_than_a_second() ->
     words = "the study of a **drug** that was found (in 2019) to be well-\nknown – and “safe” for 3.7 % of patients"
     stored = {f"S{n}": f"{n} {words} ... " * 12 for n in range(200)}
     stored = {key: text[:1200] for key, text in stored.items()}
-    started = time.perf_counter()
+    started = time.process_time()
     for n in range(100):
         check("It is so.", "T1", [(f"S{n}", f"the study of a drug that was seen (in 2019) to be {n}")], stored)
         if n % 10 == 0:
             check("It is so.", "T1", [(f"S{n}", "known – and “safe” for 3.7 % of patients")], stored)
         assert check("It is so.", "T1", [("S3", 'well-known - and "safe" for 3.7 %')], stored).verified
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -447,6 +457,6 @@ def test_a_hundred_claims_against_two_hundred_texts_take_less_than_a_second() ->
 )
 def test_hostile_input_does_not_slow_the_check_down(quote: str, text: str) -> None:
     """Texts made to defeat a pattern take no more than a moment."""
-    started = time.perf_counter()
+    started = time.process_time()
     find_quote(quote, text)
-    assert time.perf_counter() - started < 1.5
+    assert time.process_time() - started < 1.5

@@ -18,7 +18,7 @@ from typing import Final, Self
 from pydantic import Field, model_validator
 
 from caveat_tools.outcome import Wire
-from caveat_tools.plain_text import plain
+from caveat_tools.plain_text import one_line, plain
 
 MIN_WEIGHT: Final = 12
 """Characters that a quote must weigh (wide ones count twice, runs of punctuation once) to prove anything."""
@@ -63,11 +63,15 @@ class Claim(Wire):
 
 
 def check(text: str, topic: str, evidence: Sequence[tuple[str, str]], stored: Mapping[str, str]) -> Claim:
-    """Check each (id, quote) of `evidence` against `stored` (id → text) and return the claim with what was found."""
-    checked = tuple(CheckedQuote(id=key, quote=quote, why=_why(key, quote, stored)) for key, quote in evidence)
+    """Check each (id, quote) of `evidence` against `stored` (id → text) and return the claim with what was found.
+
+    What comes from the model is neutralised with `plain` on the way.
+    """
+    neutral = [(plain(key), plain(quote)) for key, quote in evidence]
+    checked = tuple(CheckedQuote(id=key, quote=quote, why=_why(key, quote, stored)) for key, quote in neutral)
     why = "the claim is empty or a placeholder" if _says_nothing(text) else None if checked else "no evidence"
     verified = why is None and all(quote.why is None for quote in checked)
-    return Claim(text=text, topic=topic, verified=verified, evidence=checked, why=why)
+    return Claim(text=plain(text), topic=plain(topic), verified=verified, evidence=checked, why=why)
 
 
 def find_quote(quote: str, text: str) -> tuple[int, int] | None:
@@ -84,13 +88,13 @@ def find_quote(quote: str, text: str) -> tuple[int, int] | None:
 
 def weight(quote: str) -> int:
     """Return how many characters `quote` weighs: wide ones 2, runs of anything but letters and digits 1."""
-    said = unicodedata.normalize("NFC", " ".join(plain(quote).split()))
+    said = unicodedata.normalize("NFC", "".join(map(_spelled, quote)))
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in re.sub(r"[\W_]+", " ", said))
 
 
 def _why(key: str, quote: str, stored: Mapping[str, str]) -> str | None:
     if key not in stored:
-        return f"no result has the id {key}"
+        return f"no result has the id {one_line(key, 40)}"
     if weight(quote) < MIN_WEIGHT:
         return "too short to prove anything"
     if find_quote(quote, stored[key]):
@@ -308,7 +312,7 @@ _ATOM = re.compile(
       )
       (?: [a0][a0m]* | n[nm]* )
     )*
-    (?: (?<=[0n]) (?: \ ?[%‰°][a0m]* | \.\.\.\Z ) | [+\#$±]{1,2} )? m*  # 3 %, 5 °C, C++, Na⁺; 15… at the end of a cut text
+    (?: (?<=[0n]) (?: \ ?[%‰°][a0m]* | \.\.\.\Z ) | [+\#$±]{1,2} )? m*  # 3 %, 5 °C, C++, Na⁺; 15… where a text was cut
   | k[km]* | x+c?m* | .m+
     """,
     re.VERBOSE,

@@ -214,7 +214,7 @@ def _source_list(report: Report) -> str:
         age = source.snapshot_age_seconds
         stored = "" if age is None else f"; a stored answer, {age // 86_400} days old when used"
         place = f"{source.source}, retrieved {source.retrieved_at}{stored}"
-        rows.append(f"- [{source.id}] {markdown_text(source.title)} — {markdown_text(source.url)} ({place})")
+        rows.append(f"- [{source.id}] {markdown_text(source.title)} — {_address(source.url)} ({place})")
         rows += [f"  > {markdown_text(_single(quote))}" for quote in dict.fromkeys(quotes.get(source.id, []))]
     return "\n".join(rows)
 
@@ -230,6 +230,11 @@ def _about(report: Report) -> str:
         + f".\n\nRun {run.id}, {who}: {run.model_calls} model calls, {run.tool_calls} tool calls, {run.input_tokens} "
         f"tokens in, {run.output_tokens} out, cost {cost}, {run.seconds:.1f} s."
     )
+
+
+def _address(url: str) -> str:
+    """Return an address as code: readable, and no link that a source has chosen."""
+    return f"`{_single(url).replace('`', '%60')}`"
 
 
 def _ids(claim: Claim) -> list[str]:
