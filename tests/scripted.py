@@ -11,7 +11,7 @@ from typing import Any
 import anthropic
 import httpx2
 
-from caveat.model import Model
+from caveat.model import Model, read_as_utf8
 from caveat_tools.clock import FakeClock
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.source import Ask, Page, Passage, SourceError
@@ -100,7 +100,11 @@ class ScriptedModel:
 
     def model(self, clock: FakeClock | None = None, policy: RetryPolicy | None = None) -> Model:
         """The product's model client, talking to this script."""
-        http = httpx2.AsyncClient(transport=httpx2.MockTransport(self.handle))
+        http = httpx2.AsyncClient(
+            transport=httpx2.MockTransport(self.handle),
+            follow_redirects=True,
+            event_hooks={"response": [read_as_utf8]},
+        )
         client = anthropic.AsyncAnthropic(api_key="x", base_url="http://model.test", http_client=http, max_retries=0)
         return Model("scripted", client, clock=clock or FakeClock(), policy=policy or RetryPolicy())
 

@@ -165,6 +165,9 @@ def test_the_question_can_come_from_standard_input(caveat: Caveat, docs: Path) -
         (["ask", "q", "--json", "{tmp}/nowhere/report.json"], None, "cannot write"),
         (["ask", "q", "--json", "{tmp}"], None, "cannot write"),
         (["ask", "q", "--out", "{tmp}/same", "--json", "{tmp}/same"], None, "the same file"),
+        (["ask", "q", "--out", "{tmp}/" + "x" * 300], None, "cannot write"),
+        (["ask", "q", "--json", "{tmp}/" + "x" * 300], None, "cannot write"),
+        (["ask", "q", "--docs", "~no-such-user/notes"], None, "--docs"),
         (["ask", "q", "--inject", "wikipedia"], None, "TARGET:FAULT"),
         (["ask", "q", "--inject", "wikipdia:timeout"], None, "did you mean 'wikipedia'"),
         (["ask", "q", "--max-turns", "0"], None, "--max-turns"),
@@ -292,7 +295,7 @@ def wait_for(process: subprocess.Popen[str], words: str) -> None:
     raise AssertionError(f"{words!r} never came")
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_once_gives_a_report_of_what_there_is(docs: Path, tmp_path: Path, signal_number: int) -> None:
     """Interrupted while Wikipedia is waited for: exit code 3, and what the folder gave is in the report."""
     process = start(docs, tmp_path, "--inject", "wikipedia:429")
@@ -313,3 +316,61 @@ def test_a_reader_that_goes_away_is_no_traceback(docs: Path, tmp_path: Path) -> 
     assert "Traceback" not in process.stderr.read()
     process.wait(timeout=20)
     process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "hint"),
+    [
+        ("2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+        (">/dev/full", 4, "could not be written to standard output"),
+        (">&-", 0, ""),
+    ],
+)
+def test_closed_and_full_standard_streams_cost_only_themselves(
+    docs: Path, tmp_path: Path, redirection: str, code: int, hint: str
+) -> None:
+    """Without standard error the report still comes; a report that cannot be printed is named where it is kept."""
+    out = tmp_path / "report.md"
+    shell = '"$0" -m caveat ask "Kariba Dam finished?" --docs "$1" --sources local '
+    to_file = f'--json "{out}" ' if redirection.startswith(">&") else ""
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{shell}{to_file}{redirection}", sys.executable, str(docs)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert hint in done.stderr
+    if redirection.startswith("2>"):
+        assert "The Kariba Dam was finished in 1959." in done.stdout
+    if code == 4:
+        kept = Path(done.stderr.rsplit("it is kept in ", 1)[1].strip())
+        assert "The Kariba Dam was finished in 1959." in kept.read_text()
+
+
+def test_a_closed_standard_input_is_named() -> None:
+    """`caveat ask - <&-` is a usage error."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -m caveat ask - <&-', sys.executable], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "standard input, which is closed" in done.stderr
+
+
+def test_a_pipe_as_report_file_is_not_opened_before_there_is_a_report(
+    caveat: Caveat, docs: Path, tmp_path: Path
+) -> None:
+    """A FIFO does not hang the check that comes before the work."""
+    os.mkfifo(tmp_path / "pipe")
+    result = caveat("ask", "", "--docs", str(docs), "--out", str(tmp_path / "pipe"))
+    assert "the question is empty" in result.stderr
+
+
+def test_a_home_of_an_unknown_user_is_a_usage_error(caveat: Caveat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CAVEAT_HOME is checked like every other input."""
+    monkeypatch.setenv("CAVEAT_HOME", "~no-such-user/x")
+    result = caveat("ask", "q", "--offline")
+    assert result.exit_code == 2
+    assert "CAVEAT_HOME" in result.stderr

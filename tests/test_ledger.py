@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caveat.ledger import Ledger, unresolved
+from caveat.ledger import Ledger
 from caveat.loop import Call
 from caveat_tools.outcome import ERROR_KINDS, Empty, ErrorType, Failed, Found, Result, results_of
 from caveat_tools.source import Ask
@@ -97,7 +97,8 @@ def test_results_are_numbered_in_the_order_of_the_calls_and_the_same_passage_kee
     )
     again = record("T1", Call(2, 0, last=False), Ask("c"), found("one"))
     assert [results_of(outcome)[0].id for outcome in (first, second, again)] == ["S1", "S2", "S1"]
-    assert story.ledger.stored_texts() == {"S1": "one", "S2": "two"}
+    assert story.ledger.texts_shown_before(2) == {"S1": "one", "S2": "two"}
+    assert story.ledger.texts_shown_before(1) == {}
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,7 @@ def test_results_are_numbered_in_the_order_of_the_calls_and_the_same_passage_kee
         (False, [[("q", empty()), ("q", failed("other"))]], "failed"),
         (False, [[("q", failed())], [("r", empty())]], "failed"),
         (False, [[("q", failed())], [("q", empty())]], "searched_empty"),
+        (False, [[("q", failed())], [("r", found())]], "failed"),
         (False, [[("q", failed())]], "failed"),
         (False, [[("q", failed(error_type="invalid_query"))]], "failed"),
         (False, [[("q", failed(error_type="unavailable", is_retryable=False, attempts=0))]], "failed"),
@@ -140,13 +142,13 @@ def test_the_state_of_a_topic_follows_the_rules(claim: bool, turns: list[Any], s
 def test_one_later_answer_makes_good_one_failure_only() -> None:
     """Two failed queries and one that came through: the other one is still a gap."""
     story = Story().turn(1, ("a", failed()), ("b", failed())).turn(2, ("b", found()))
-    assert [entry.ask.query for entry in unresolved(story.ledger.entries)] == ["a"]
+    assert [entry.ask.query for entry in story.ledger.open_failures("T1", has_verified_claim=True)] == ["a"]
 
 
 def test_a_success_before_or_beside_a_failure_does_not_make_it_good() -> None:
     """One query of several that failed is never hidden by its siblings."""
     story = Story().turn(1, ("a", found())).turn(2, ("b", found()), ("c", failed()))
-    assert [entry.ask.query for entry in unresolved(story.ledger.entries)] == ["c"]
+    assert [entry.ask.query for entry in story.ledger.open_failures("T1", has_verified_claim=True)] == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +195,32 @@ def test_a_call_without_a_valid_topic_belongs_to_none_and_is_kept() -> None:
     story = Story().turn(1, ("q", failed(error_type="invalid_arguments", attempts=0)), topic="T9")
     assert [entry.topic for entry in story.ledger.entries] == [None]
     assert story.state(claim=False) == "not_attempted"
+
+
+def two_topics(first: Found | Empty | Failed) -> Ledger:
+    """T1 asks; T2 sends the same query, is refused, and asks another one that finds something."""
+    story = Story()
+    story.ledger.plan(["a", "b"])
+    story.turn(1, ("q", first), topic="T1")
+    story.turn(2, ("q", failed(error_type="blocked", attempts=0)), ("r", found()), topic="T2")
+    return story.ledger
+
+
+def test_a_refused_repeat_stands_for_the_failure_that_another_topic_had() -> None:
+    """A topic whose query was refused because it had failed elsewhere is not called covered."""
+    ledger = two_topics(failed(error_type="access_denied"))
+    assert ledger.state("T2", has_verified_claim=True) == "partial"
+    assert ledger.state("T2", has_verified_claim=False) == "failed"
+
+
+def test_a_refused_repeat_stands_for_the_empty_answer_that_another_topic_had() -> None:
+    """A topic whose query had been answered elsewhere counts as searched."""
+    assert two_topics(empty()).state("T2", has_verified_claim=True) == "covered"
+    story = Story()
+    story.ledger.plan(["a", "b"])
+    story.turn(1, ("q", empty()), topic="T1")
+    story.turn(2, ("q", failed(error_type="blocked", attempts=0)), topic="T2")
+    assert story.ledger.state("T2", has_verified_claim=False) == "searched_empty"
 
 
 _outcomes = st.sampled_from(["found", "empty", "failed", "blocked", "snapshot"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -229,6 +230,61 @@ async def test_a_call_at_the_output_limit_is_marked_as_cut_even_if_it_parses(sto
     assert list(turn.broken) == ["cut"]
 
 
+HALF = '{"content": [%s], "stop_reason": "tool_use", "usage": {}}'
+
+
+async def test_half_a_surrogate_pair_from_the_model_can_be_sent_back() -> None:
+    """A model that cuts an emoji in two does not end the run: the half becomes a replacement character."""
+    body = (
+        HALF
+        % r'{"type": "text", "text": "\ud83d"}, {"type": "tool_use", "id": "t", "name": "s", "input": {"q": "\udc00"}}'
+    )
+    turn = await turn_of(httpx2.Response(200, headers={"content-type": "application/json"}, content=body.encode()))
+    assert json.dumps(turn.content, ensure_ascii=False).encode()
+    events = stream_of(message([tool_use("search", "toolu_1", q="x")]))
+    events[2]["delta"]["partial_json"] = r'{"q": "\ud83d"}'
+    turn = await turn_of(sse_response(sse(*events)))
+    assert json.dumps(turn.content, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5_000])
+async def test_a_number_that_json_cannot_hold_is_a_broken_call(number: str) -> None:
+    """Arguments that could not be sent back in the next request are not executed."""
+    events = stream_of(message([tool_use("search", "toolu_1", q="x")]))
+    events[2]["delta"]["partial_json"] = f'{{"q": {number}}}'
+    assert "toolu_1" in (await turn_of(sse_response(sse(*events)))).broken
+
+
+async def test_a_stream_cannot_take_its_content_back() -> None:
+    """A message_delta that holds a content of its own does not replace what was streamed."""
+    events = stream_of(message([text("words")]))
+    events[-2]["delta"]["content"] = None
+    assert (await turn_of(sse_response(sse(*events)))).text == "words"
+
+
+class Garbage(httpx2.AsyncByteStream):
+    """A body that claims to be compressed."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"this is not gzip"
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(
+            200, headers={"content-encoding": "gzip", "content-type": "application/json"}, stream=Garbage()
+        ),
+        httpx2.Response(307, headers={"location": "http://model.test/v1/messages"}),
+        httpx2.Response(400, headers={"content-type": "application/json; charset=rot13"}, content=b"{}"),
+        httpx2.Response(400, headers={"content-type": "application/json; charset=base64"}, content=b"{}"),
+    ],
+)
+async def test_odd_http_is_a_model_error_and_no_traceback(response: httpx2.Response) -> None:
+    """A body that cannot be decompressed, endless redirects, a charset that is none."""
+    assert (await error_of(lambda _: response)).message
+
+
 UNKNOWN: list[dict[str, Any]] = [
     {"type": "thinking", "thinking": "hm", "signature": "abc"},
     {"type": "redacted_thinking", "data": "xyz"},
@@ -355,6 +411,8 @@ async def test_any_series_of_events_is_a_turn_or_a_model_error(events: list[tupl
         ({"ANTHROPIC_API_KEY": "a\nb"}, "copy the key again"),
         ({"ANTHROPIC_BASE_URL": "http://127.0.0.1:port"}, "ANTHROPIC_BASE_URL"),
         ({"ANTHROPIC_BASE_URL": "localhost"}, "ANTHROPIC_BASE_URL"),
+        ({"ANTHROPIC_BASE_URL": "http://127.0.0.1:99999"}, "ANTHROPIC_BASE_URL"),
+        ({"ANTHROPIC_API_KEY": "x", "CAVEAT_MODEL": "m\udcff"}, "--model"),
         ({"ANTHROPIC_BASE_URL": "ftp://localhost/"}, "ANTHROPIC_BASE_URL"),
     ],
 )

@@ -118,9 +118,9 @@ async def test_pages_are_fetched_until_the_limit_and_no_further() -> None:
 
 
 async def test_a_source_that_pages_forever_is_left_after_some_pages() -> None:
-    """A broken cursor does not hold the run."""
+    """A broken cursor does not hold the run, and pages that held nothing are not called an empty answer."""
     source = ScriptedSource([Page((), next_cursor="again")])
-    assert isinstance(await Desk(source).ask("q"), Empty)
+    assert failure(await Desk(source).ask("q")).error_type == "malformed_response"
     assert len(source.asked) == 5
 
 
@@ -258,8 +258,19 @@ async def test_a_snapshot_of_another_place_is_never_served() -> None:
 
 async def test_asking_for_a_snapshot_that_does_not_exist_says_so() -> None:
     """use_snapshot without a stored answer is a wrong call, not an empty result."""
-    outcome = failure(await Desk(ScriptedSource([[]])).ask("q", use_snapshot=True))
+    desk = Desk(ScriptedSource([slow()]))
+    await desk.ask("q")
+    outcome = failure(await desk.ask("q", use_snapshot=True))
+    assert (outcome.error_type, outcome.message) == ("invalid_arguments", "no answer of wiki to this query is stored")
+
+
+async def test_a_snapshot_cannot_take_the_place_of_asking() -> None:
+    """A stored answer is served after a failure in this run only, so that old answers never pass for a search."""
+    store = SnapshotStore(None)
+    await Desk(ScriptedSource([[passage("stored")]]), store=store).ask("q")
+    outcome = failure(await Desk(ScriptedSource([[]]), store=store).ask("q", use_snapshot=True))
     assert outcome.error_type == "invalid_arguments"
+    assert "has not failed" in outcome.message
 
 
 async def test_an_unknown_source_is_a_wrong_call_that_names_the_right_ones() -> None:

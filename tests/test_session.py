@@ -184,7 +184,10 @@ async def test_a_fabricated_quote_goes_back_once_and_then_is_shown_as_unverified
     assert report.topics[0].state == "searched_empty"
     assert "Not verified, and not counted as covered" in report.markdown
     assert "the quote is not in S1" in report.markdown
+    assert "there were matches, but no verified statement came of them" in report.markdown
     assert report.sources == ()
+    assert [gap.error_type for gap in report.gaps] == ["unverified"]
+    assert report.exit_code == 3
 
 
 async def test_a_corrected_report_takes_the_place_of_the_first(ask: Ask) -> None:
@@ -194,9 +197,10 @@ async def test_a_corrected_report_takes_the_place_of_the_first(ask: Ask) -> None
     assert report.topics[0].state == "covered"
 
 
-async def test_evidence_that_arrives_in_the_same_turn_as_the_report_counts(ask: Ask) -> None:
-    """A search beside report_findings is numbered before the quotes are checked."""
-    report, _ = await ask([search(), *findings(finding())], sections())
+async def test_a_passage_that_was_never_shown_cannot_be_cited(ask: Ask) -> None:
+    """A search beside report_findings comes too late for it: the quotes are checked against what had been shown."""
+    report, script = await ask([search(), *findings(finding())], findings(finding()), sections())
+    assert script.results(1)[1]["content"]["problems"][0]["problems"] == ["no result has the id S1"]
     assert report.topics[0].state == "covered"
 
 
@@ -339,6 +343,9 @@ async def test_a_claim_for_an_unknown_topic_is_shown_and_covers_nothing(ask: Ask
     wrong = findings(finding(topic="T9"))
     report, _ = await ask([search()], wrong, wrong)
     assert report.claims[0].topic == "unassigned"
+    assert not report.claims[0].verified
+    assert report.claims[0].why == "there is no topic T9"
+    assert report.sources == ()
     assert report.topics[0].state == "searched_empty"
     assert "It was finished in 1959." in report.markdown
 

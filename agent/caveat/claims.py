@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
-from caveat_tools.outcome import Wire
+from caveat_tools.outcome import MAX_PASSAGE_CHARS, Wire
 from caveat_tools.plain_text import one_line, plain
 
 MIN_WEIGHT: Final = 12
@@ -95,6 +95,8 @@ def weight(quote: str) -> int:
 def _why(key: str, quote: str, stored: Mapping[str, str]) -> str | None:
     if key not in stored:
         return f"no result has the id {one_line(key, 40)}"
+    if len(quote) > 2 * MAX_PASSAGE_CHARS:
+        return "longer than any passage"
     if weight(quote) < MIN_WEIGHT:
         return "too short to prove anything"
     if find_quote(quote, stored[key]):

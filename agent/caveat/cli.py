@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -92,28 +93,34 @@ def ask(
     text = _question(question)
     names = _sources(sources, docs)
     if docs is not None:
-        docs = docs.expanduser()
         if "local" not in names:
             raise click.UsageError("--docs is given, but --sources leaves out local")
+        try:
+            docs = docs.expanduser()
+        except RuntimeError as error:
+            raise click.UsageError(f"--docs {docs}: {error}") from error
     to_files = [path for path in (out, Path(json_out) if json_out not in {None, "-"} else None) if path]
     if len({path.resolve() for path in to_files}) < len(to_files):
         raise click.UsageError("--out and --json name the same file")
     for path in to_files:
         _check_writable(path)
-    report = _run(
-        lambda stop, on_event: _research(text, names, docs, stop, on_event, options),
-        quiet=options["quiet"],
-        verbose=options["verbose"],
-    )
-    _deliver(report, out, json_out)
+    with _interrupts_leave():
+        report = _run(
+            lambda stop, on_event: _research(text, names, docs, stop, on_event, options),
+            quiet=options["quiet"],
+            verbose=options["verbose"],
+        )
+        _deliver(report, out, json_out)
     if report.exit_code and not options["quiet"]:
-        click.echo("caveat: the report has gaps (exit code 3)", err=True)
+        _tell("caveat: the report has gaps (exit code 3)")
     sys.exit(report.exit_code)
 
 
 def _question(question: str) -> str:
     if question != "-":
         return question
+    if sys.stdin is None:
+        raise click.UsageError("the question was to come from standard input, which is closed")
     if sys.stdin.isatty():
         click.echo("Type the question, then Ctrl-D:", err=True)
     try:
@@ -133,8 +140,10 @@ def _sources(given: str | None, docs: Path | None) -> list[str]:
 
 def _check_writable(path: Path) -> None:
     """Refuse a file that could not be written, before anything is spent; what is in it stays until then."""
-    existed = path.exists()
     try:
+        existed = path.exists()
+        if existed and not path.is_file() and not path.is_dir():
+            return  # a pipe or a device: opening it to see would already be a use of it
         with path.open("ab"):
             pass
     except OSError as error:
@@ -186,8 +195,8 @@ def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, qu
 
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):  # Windows has no such handlers; there Ctrl-C leaves at once
-            loop.add_signal_handler(signal.SIGINT, interrupted)
-            loop.add_signal_handler(signal.SIGTERM, interrupted)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, interrupted)
         return await work(stop, progress)
 
     try:
@@ -195,20 +204,51 @@ def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, qu
     except USAGE_ERRORS as error:
         raise click.UsageError(str(error)) from error
     except NoReportError as error:
-        click.echo(f"caveat: no report: {error}", err=True)
+        _tell(f"caveat: no report: {error}")
         sys.exit(EXIT_NO_REPORT)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def _leave() -> NoReturn:
-    import os  # noqa: PLC0415
+def _leave(code: int = EXIT_INTERRUPTED) -> NoReturn:
+    """End at once, without the buffers and threads that could hold the process."""
+    os._exit(code)
 
-    os._exit(EXIT_INTERRUPTED)
+
+def _tell(text: str) -> None:
+    """Say something on standard error, if there still is one."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
+
+
+@contextlib.contextmanager
+def _interrupts_leave() -> Iterator[None]:
+    """Where no report can be made yet or any more, Ctrl-C leaves with its exit code and without a traceback."""
+    before = signal.signal(signal.SIGINT, lambda *_: _leave())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _deliver(report: Report, out: Path | None, json_out: str | None) -> None:
-    """Write the report where it was asked for; a file that cannot be written any more sends it to standard output."""
+    """Write the report where it was asked for; what cannot be written is said, with where the run keeps its copy."""
+    try:
+        _write(report, out, json_out)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # a reader that has seen enough; click ends quietly
+    except OSError as error:
+        from caveat.runs import folder_of  # noqa: PLC0415
+
+        kept = folder_of(report.run.id) / "report.md"
+        where = f"; it is kept in {kept}" if kept.exists() else ""
+        _tell(f"caveat: the report could not be written to standard output ({error.strerror}){where}")
+        _leave(EXIT_NO_REPORT)
+
+
+def _write(report: Report, out: Path | None, json_out: str | None) -> None:
     shown = False
     for path, text in (
         (out, report.markdown),
@@ -218,15 +258,15 @@ def _deliver(report: Report, out: Path | None, json_out: str | None) -> None:
             continue
         try:
             path.write_text(text, encoding="utf-8")
-            click.echo(f"caveat: wrote {path}", err=True)
+            _tell(f"caveat: wrote {path}")
         except OSError as error:
-            click.echo(f"caveat: cannot write {path} ({error.strerror}); here it is instead:", err=True)
+            _tell(f"caveat: cannot write {path} ({error.strerror}); here it is instead:")
             click.echo(text)
             shown = True
     if json_out == "-":
         click.echo(report.to_json())
     elif out is None and json_out is None and not shown:
-        if sys.stdout.isatty():
+        if sys.stdout is not None and sys.stdout.isatty():
             from rich.console import Console  # noqa: PLC0415
 
             from caveat.render import print_report  # noqa: PLC0415

@@ -8,11 +8,12 @@ from typing import Final
 
 from caveat import render
 from caveat.claims import Claim
-from caveat.ledger import Entry, Ledger, unresolved
+from caveat.ledger import Entry, Ledger
 from caveat.loop import AgentEnd
 from caveat.report import UNASSIGNED, Gap, ModelNote, Query, Report, ReportClaim, ReportSource, Run, Topic
 from caveat.synthesis import CITATION, Synthesis, TopicClaims, cited_claims
 from caveat_tools.outcome import Failed
+from caveat_tools.plain_text import one_line
 
 TRY_NEXT: Final[dict[str, str]] = {
     "timeout": "ask again later; {source} may have been slow",
@@ -90,10 +91,20 @@ def query_row(ledger: Ledger, entry: Entry, *, has_claim: bool) -> Query:
 def gaps_of(material: Material, topics: Sequence[Topic]) -> tuple[Gap, ...]:
     """Return every gap: unresolved failures by topic and source, topics never searched, an unfinished run."""
     gaps: list[Gap] = []
+    claims = verified(material)
     for topic in topics:
-        entries = material.ledger.of(topic.id)
-        for source, failures in _by_source(unresolved(entries)).items():
-            gaps.append(_gap(topic.id, source, failures))
+        still_open = material.ledger.open_failures(topic.id, has_verified_claim=bool(claims[topic.id]))
+        gaps += [_gap(topic.id, source, failures) for source, failures in _by_source(still_open).items()]
+        if not claims[topic.id] and any(claim.topic == topic.id for claim in material.claims):
+            gaps.append(
+                Gap(
+                    topic=topic.id,
+                    source="model",
+                    error_type="unverified",
+                    why="no quote of what the model states about this topic stands in its source",
+                    try_next=("ask again, or ask another model",),
+                )
+            )
         if topic.state == "not_attempted" and not any(gap.topic == topic.id for gap in gaps):
             gaps.append(
                 Gap(
@@ -156,17 +167,21 @@ def report_claims(material: Material) -> tuple[ReportClaim, ...]:
         ReportClaim(
             text=claim.text,
             topic=claim.topic if claim.topic in material.ledger.topics else UNASSIGNED,
-            verified=claim.verified,
+            verified=claim.verified and claim.topic in material.ledger.topics,
             evidence=tuple(ReportClaim.Evidence(id=e.id, quote=e.quote) for e in claim.evidence),
-            why="; ".join(claim.problems) or None,
+            why="; ".join([*_topic_problem(claim, material), *claim.problems]) or None,
         )
         for claim in material.claims
     )
 
 
+def _topic_problem(claim: Claim, material: Material) -> list[str]:
+    return [] if claim.topic in material.ledger.topics else [f"there is no topic {one_line(claim.topic, 40)}"]
+
+
 def sources_of(material: Material) -> tuple[ReportSource, ...]:
     """Return the passages that verified claims quote, in the order of their ids."""
-    quoted = {e.id for claim in material.claims if claim.verified for e in claim.evidence}
+    quoted = {e.id for claims in verified(material).values() for claim in claims.values() for e in claim.evidence}
     return tuple(
         ReportSource(
             id=key,

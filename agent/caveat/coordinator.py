@@ -196,12 +196,12 @@ class ReportFindingsTool:
         )
 
     async def run(self, arguments: ReportFindings) -> ReportFindings:
-        """Nothing to wait for: the check needs the results of this turn's other calls, so it happens in `settle`."""
+        """Nothing to wait for."""
         return arguments
 
     def settle(self, call: Call, arguments: ReportFindings, _result: ReportFindings) -> Reply:
         """Check and keep the claims. A later report takes the place of an earlier one."""
-        stored = self.ledger.stored_texts()
+        stored = self.ledger.texts_shown_before(call.turn)
         self.claims = [
             check(plain(f.text), f.topic_id, [(e.id, e.quote) for e in f.evidence], stored) for f in arguments.findings
         ]

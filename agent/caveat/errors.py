@@ -18,5 +18,9 @@ class NoReportError(Exception):
     """The model never gave a single turn, so there is nothing to report; the message says what to set."""
 
 
-USAGE_ERRORS: Final = (QuestionError, SourcesError, LocalFolderError, FaultSyntaxError, PromptError)
+class HomeError(ValueError):
+    """CAVEAT_HOME cannot be read as a folder's name."""
+
+
+USAGE_ERRORS: Final = (HomeError, QuestionError, SourcesError, LocalFolderError, FaultSyntaxError, PromptError)
 """Raised before anything is spent."""

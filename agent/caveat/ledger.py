@@ -6,7 +6,7 @@ Coverage is computed here, from outcomes and verified claims, and from nothing t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from caveat.loop import Call
@@ -48,6 +48,11 @@ class Entry:
         return not isinstance(self.outcome, Failed) and not self.is_snapshot
 
     @property
+    def is_refused_repeat(self) -> bool:
+        """True where the guard refused a query that the source had already answered or refused."""
+        return isinstance(self.outcome, Failed) and self.outcome.error_type == "blocked"
+
+    @property
     def is_access_failure(self) -> bool:
         """True where a source that should have been searched was not: all failures but those of the call itself."""
         return isinstance(self.outcome, Failed) and self.outcome.error_type not in NOT_THE_SOURCES_FAULT
@@ -55,11 +60,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A numbered passage that was shown to the model, with where and when it was had."""
+    """A numbered passage that was shown to the model, with where and when it was had, and after which turn."""
 
     result: Result
     source: str
     retrieved_at: str
+    turn: int
     snapshot_age_seconds: int | None = None
 
 
@@ -103,23 +109,23 @@ class Ledger:
         """Number the outcome's results, keep them as evidence, enter the call; return the numbered outcome."""
         results = results_of(outcome)
         if results and not isinstance(outcome, Empty):
-            outcome = with_results(outcome, tuple(self._numbered(outcome, result) for result in results))
+            outcome = with_results(outcome, tuple(self._numbered(outcome, result, call.turn) for result in results))
         self.entries.append(Entry(topic if topic in self.topics else None, call, ask, outcome))
         return outcome
 
-    def _numbered(self, outcome: Found | Failed, result: Result) -> Result:
+    def _numbered(self, outcome: Found | Failed, result: Result, turn: int) -> Result:
         """Return the result with its id; the same passage of the same source always has the same one."""
         key = (outcome.source, result.url, result.text)
         if key not in self._numbers:
             self._numbers[key] = f"S{len(self._numbers) + 1}"
             age = outcome.snapshot_age_seconds if isinstance(outcome, Found) else None
             numbered = result.model_copy(update={"id": self._numbers[key]})
-            self.evidence[numbered.id] = Evidence(numbered, outcome.source, self._now(), age)
+            self.evidence[numbered.id] = Evidence(numbered, outcome.source, self._now(), turn, age)
         return result.model_copy(update={"id": self._numbers[key]})
 
-    def stored_texts(self) -> dict[str, str]:
-        """Return the text of every piece of evidence by id: what quotes are checked against."""
-        return {key: evidence.result.text for key, evidence in self.evidence.items()}
+    def texts_shown_before(self, turn: int) -> dict[str, str]:
+        """Return by id the text of all evidence that the model had seen when it spoke in `turn`: what it may quote."""
+        return {key: evidence.result.text for key, evidence in self.evidence.items() if evidence.turn < turn}
 
     def of(self, topic: str | None) -> list[Entry]:
         """Return the entries of one topic, or those that belong to none."""
@@ -127,14 +133,41 @@ class Ledger:
 
     def state(self, topic: str, *, has_verified_claim: bool) -> State:
         """Return the topic's coverage by the rules of docs/coverage.md."""
-        entries = self.of(topic)
-        sent = [e for e in entries if e.answered or e.is_snapshot or e.is_access_failure]
-        open_failures = unresolved(entries)
+        still_open = self.open_failures(topic, has_verified_claim=has_verified_claim)
         if has_verified_claim:
-            return "partial" if open_failures else "covered"
-        if not sent or all(_was_never_sent(entry) for entry in sent):
+            return "partial" if still_open else "covered"
+        entries = self._standing(topic)
+        if not any(e.answered or e.is_snapshot or (e.is_access_failure and not _was_never_sent(e)) for e in entries):
             return "not_attempted"
-        return "failed" if open_failures else "searched_empty"
+        return "failed" if still_open else "searched_empty"
+
+    def open_failures(self, topic: str, *, has_verified_claim: bool) -> list[Entry]:
+        """Return the access failures of a topic that no later call made good, in order.
+
+        A later call to the same source makes one failure good if it is the same query and was answered; or, in a topic
+        that has a verified claim, if it is another query that found something. Each call makes good one failure only.
+        Another source, a snapshot, or another query that found nothing does not: the failed query's own answer is still
+        unknown.
+        """
+        entries = self._standing(topic)
+        fits = (_same_query, _other_query_found) if has_verified_claim else (_same_query,)
+        return _not_made_good(entries, fits)
+
+    def _standing(self, topic: str) -> list[Entry]:
+        """Return the topic's entries; a repeat that the guard refused stands for the answer that another topic got."""
+        own = self.of(topic)
+        asked = {(e.source, e.ask.key()) for e in own if not e.is_refused_repeat}
+        standing = []
+        for entry in own:
+            key = (entry.source, entry.ask.key())
+            if entry.is_refused_repeat and key not in asked:
+                original = next(
+                    (e for e in self.entries if (e.source, e.ask.key()) == key and not e.is_refused_repeat), None
+                )
+                standing.append(entry if original is None else replace(entry, outcome=original.outcome))
+            else:
+                standing.append(entry)
+        return standing
 
     def next_after(self, entry: Entry, *, has_verified_claim: bool) -> Next | None:
         """Return what the coordinator did after a failure, by its next call on the topic; None after a success."""
@@ -155,16 +188,10 @@ class Ledger:
         return "snapshot" if following.is_snapshot else "retried_same"
 
 
-def unresolved(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the access failures that no later call made good, in order.
-
-    A later call to the same source makes one failure good if it is the same query and was answered, or another query
-    that found something. Each call makes good one failure only. Another source, a snapshot, or another query that found
-    nothing does not: the failed query's own answer is still unknown.
-    """
+def _not_made_good(entries: Sequence[Entry], ways: Sequence[Callable[[Entry, Entry], bool]]) -> list[Entry]:
     still_open = [entry for entry in entries if entry.is_access_failure]
     spent: set[int] = set()
-    for fits in (_same_query, _other_query_found):
+    for fits in ways:
         for failure in list(still_open):
             for place, entry in enumerate(entries):
                 later = entry.call.turn > failure.call.turn and entry.source == failure.source and entry.answered

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,7 +25,7 @@ from caveat import offline
 from caveat_tools.clock import Clock
 from caveat_tools.faults import FaultPlan
 from caveat_tools.http import retry_after
-from caveat_tools.plain_text import one_line
+from caveat_tools.plain_text import one_line, plain
 from caveat_tools.retry import RecoverableError, RetryPolicy, Waiting, with_retries
 from caveat_tools.transport import stacked
 
@@ -178,11 +180,11 @@ class Model:
             raise self._status_error(error) from error
         except anthropic.APIConnectionError as error:
             cause = error.__cause__
-            if isinstance(cause, httpx2.TransportError):
-                raise self._transport_error(cause) from error
+            if isinstance(cause, httpx2.RequestError):
+                raise self._request_error(cause) from error
             raise cause or error from None  # a bug or a cassette miss that the SDK has wrapped
-        except httpx2.TransportError as error:
-            raise self._transport_error(error) from error
+        except httpx2.RequestError as error:
+            raise self._request_error(error) from error
 
     async def _read(self, response: httpx2.Response) -> Message:
         kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
@@ -190,7 +192,7 @@ class Model:
             return await _assembled(anthropic.AsyncStream.raw_events(response))
         body = await response.aread()
         try:
-            message = json.loads(body)
+            message = _parsed(body.decode())
         except (ValueError, RecursionError):
             what = "a web page" if body.lstrip()[:1] == b"<" else "something that is not JSON"
             raise self._not_the_api(what) from None
@@ -202,7 +204,7 @@ class Model:
         hint = f"{self._client.base_url} answered with {what}; check that ANTHROPIC_BASE_URL names a Messages API"
         return ModelError("malformed", hint, retryable=True)
 
-    def _transport_error(self, error: httpx2.TransportError) -> ModelError:
+    def _request_error(self, error: httpx2.RequestError) -> ModelError:
         where = self._client.base_url
         if isinstance(error, httpx2.UnsupportedProtocol):
             return ModelError(
@@ -263,27 +265,40 @@ async def open_model(
         transport=stacked(inner, faults, "model"),
         timeout=httpx2.Timeout(STALL_SECONDS, connect=10.0),
         follow_redirects=True,
+        event_hooks={"response": [read_as_utf8]},
     )
     settings: dict[str, Any] = {"base_url": environ.get("ANTHROPIC_BASE_URL") or None}
     if is_offline:
         settings = {"api_key": "none", "base_url": "http://caveat.invalid"}
     elif not any(environ.get(name) for name in _MEANS_KEY):
         settings["api_key"] = "none"
+    name = offline.MODEL_NAME if is_offline else name or environ.get("CAVEAT_MODEL") or DEFAULT_MODEL
+    if not plain(name) == name.strip() == name:
+        raise ModelError("request", "the model's name holds characters that no name has; see --model", retryable=False)
     for variable in _MEANS_KEY:
         if not environ.get(variable, "").isascii() or not environ.get(variable, "x").isprintable():
             hint = f"{variable} holds characters that no key has; copy the key again"
             raise ModelError("refused_key", hint, retryable=False)
     try:
         client = anthropic.AsyncAnthropic(http_client=http, max_retries=0, **settings)
+        if not 0 < (client.base_url.port or 80) < 65_536:
+            raise httpx2.InvalidURL(f"there is no port {client.base_url.port}")  # noqa: TRY301
     except httpx2.InvalidURL as error:
         hint = f"ANTHROPIC_BASE_URL is not an address: {error}"
         raise ModelError("request", hint, retryable=False) from error
-    name = offline.MODEL_NAME if is_offline else name or environ.get("CAVEAT_MODEL") or DEFAULT_MODEL
+    except anthropic.AnthropicError as error:
+        hint = f"the key cannot be used: {one_line(str(error), 300)}"
+        raise ModelError("refused_key", hint, retryable=False) from error
     model = Model(name, client, clock=clock, is_offline=is_offline, on_wait=on_wait)
     try:
         yield model
     finally:
         await model.aclose()
+
+
+async def read_as_utf8(response: httpx2.Response) -> None:
+    """A response hook: JSON and events are UTF-8, and a charset that is none (rot13) would raise in the SDK."""
+    response.encoding = "utf-8"
 
 
 _MEANS_KEY = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
@@ -296,7 +311,7 @@ async def _assembled(events: AsyncIterator[Any]) -> Message:
     try:
         async for event in events:
             if event.data:
-                assembly.add(json.loads(event.data))
+                assembly.add(_parsed(event.data))
             if assembly.stopped:
                 break
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -326,7 +341,8 @@ class _Assembly:
             case "content_block_delta":
                 self._extend(event["index"], event["delta"])
             case "message_delta":
-                self.message.update(event["delta"])
+                delta = event["delta"]
+                self.message |= {name: delta[name] for name in ("stop_reason", "stop_sequence") if name in delta}
                 self.message["usage"] = {**(self.message.get("usage") or {}), **(event.get("usage") or {})}
             case "message_stop":
                 for index, text in self._arguments.items():
@@ -367,6 +383,8 @@ def _turn(message: Message, tokens: int) -> Turn:
     stop_reason = message.get("stop_reason")
     if not isinstance(stop_reason, str):
         raise _senseless("has no stop_reason")
+    if not isinstance(message.get("content"), list):
+        raise _senseless("has no content")
     content: list[Block] = []
     broken: dict[str, str] = {}
     for raw in message["content"]:
@@ -409,12 +427,26 @@ def _with_arguments(block: Block) -> tuple[Block, str | None]:
     value = block.get("input")
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value else {}
+            value = _parsed(value) if value else {}
         except (ValueError, RecursionError) as error:
             return {**block, "input": {}}, f"the arguments are not valid JSON: {error}"
     if not isinstance(value, dict):
         return {**block, "input": {}}, "the arguments are not a JSON object"
     return {**block, "input": value}, None
+
+
+def _parsed(text: str) -> Any:
+    """Parse JSON into what can be sent back: no NaN, no infinity, no half of a surrogate pair. Raises ValueError."""
+
+    def number(digits: str) -> float:
+        if not math.isfinite(value := float(digits)):
+            raise ValueError(f"{digits[:20]} is no number that JSON can hold")
+        return value
+
+    value = json.loads(text, parse_float=number, parse_constant=number)
+    if re.search(r"\\u[dD][89a-fA-F]", text):
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return value
 
 
 def _count(value: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -22,6 +21,7 @@ class Progress:
     def __init__(self, *, quiet: bool, verbose: bool) -> None:
         self._quiet = quiet
         self._verbose = verbose
+        self._offline = True
 
     def __call__(self, event: Event) -> None:
         """Show one event, if it is worth a line."""
@@ -31,15 +31,19 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Show a line."""
-        click.echo(text, err=True, color=None if sys.stderr.isatty() else False)
+        try:
+            click.echo(text, err=True)
+        except OSError:  # a closed pipe or a full disk behind standard error costs the progress, not the report
+            self._quiet = True
 
     def _line(self, event: Event) -> str | None:
         match event:
             case RunStarted(run_id, model, offline, sources):
+                self._offline = offline
                 who = "the embedded stand-in, no language model" if offline else model
                 return f"run {run_id}: {who}; sources: {', '.join(sources)}"
-            case TurnStarted(agent, turn) if self._verbose:
-                return f"{agent}: turn {turn}"
+            case TurnStarted(agent, turn) if self._verbose or not self._offline:
+                return f"{agent}: asking the model (turn {turn})"
             case SearchStarted(source, query) if self._verbose:
                 return f"{source}: asking “{_short(query)}”"
             case SearchWaiting(source, query, seconds, reason, attempt, attempts):

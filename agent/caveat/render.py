@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 STATE_WORDS: Final[dict[State, str]] = {
     "covered": "covered",
     "partial": "partly covered",
-    "searched_empty": "searched, nothing found",
+    "searched_empty": "searched, no answer found",
     "failed": "search failed",
     "not_attempted": "not attempted",
 }
@@ -68,7 +70,9 @@ def topic_text(
     elif topic.state == "not_attempted":
         lines.append("*Nothing was searched for this topic.*")
     elif topic.state == "searched_empty":
-        lines.append(f"*Searched in {asked}: nothing found there. That does not show that there is nothing elsewhere.*")
+        matches = any(query.status == "found" for query in topic.queries)
+        what = "there were matches, but no verified statement came of them" if matches else "nothing found there"
+        lines.append(f"*Searched in {asked}: {what}. That does not show that there is nothing elsewhere.*")
     if prose is not None:
         lines.append(_defanged(prose))
     elif claims:
@@ -158,22 +162,23 @@ def _coverage_table(report: Report) -> str:
 
 
 def _after_failures(report: Report) -> list[str]:
-    rows = [
-        f"- {name}: {query.source} “{markdown_text(query.query)}”: {query.error_type}"
-        + (f" after {query.attempts} attempts" if query.attempts > 1 else "")
-        + (f" → {NEXT_WORDS[query.next]}" if query.next else "")
-        for name, queries in [*((t.id, t.queries) for t in report.topics), ("no topic", report.unassigned)]
-        for query in queries
-        if query.status == "failed"
-    ]
-    return ["Failures, and what was done after each:\n\n" + "\n".join(rows)] if rows else []
+    rows: Counter[str] = Counter()
+    for name, queries in [*((t.id, t.queries) for t in report.topics), ("no topic", report.unassigned)]:
+        for query in queries:
+            if query.status == "failed":
+                tried = f" after {query.attempts} attempts" if query.attempts > 1 else ""
+                then = f" → {NEXT_WORDS[query.next]}" if query.next else ""
+                asked = f" “{markdown_text(_single(query.query))}”" if query.attempts else ", not sent"
+                rows[f"- {name}: {markdown_text(query.source)}{asked}: {query.error_type}{tried}{then}"] += 1
+    listed = [row if count == 1 else f"{row} ({count} times)" for row, count in rows.items()]
+    return ["Failures, and what was done after each:\n\n" + "\n".join(listed)] if listed else []
 
 
 def _gap_list(report: Report) -> str:
     if not report.gaps:
         return "Nothing: every source that was asked has answered."
     return "\n".join(
-        f"- **{gap.topic or 'the whole run'}**: {markdown_text(gap.why)}. "
+        f"- **{gap.topic or 'the whole run'}**: {markdown_text(_single(gap.why))}. "
         f"Next: {markdown_text('; '.join(gap.try_next))}."
         for gap in report.gaps
     )
@@ -193,7 +198,7 @@ def _unverified(claims: Sequence[ReportClaim]) -> list[str]:
     rows = [
         f"- {markdown_text(_single(claim.text))} — *{markdown_text(claim.why or 'no evidence')}*"
         for claim in claims
-        if not claim.verified or claim.topic == "unassigned"
+        if not claim.verified
     ]
     return ["Not verified, and not counted as covered:\n\n" + "\n".join(rows)] if rows else []
 
@@ -247,4 +252,5 @@ def _single(text: str) -> str:
 
 def _defanged(prose: str) -> str:
     """Leave a model's Markdown readable, but without HTML, images or links."""
-    return plain(prose).replace("<", "&lt;").replace("](", "]\\(").replace("![", "!\\[")
+    safe = plain(prose).replace("<", "&lt;").replace("](", "]\\(").replace("![", "!\\[")
+    return re.sub(r"^(\s*)([#>|=])", r"\1\\\2", safe, flags=re.MULTILINE)

@@ -105,7 +105,7 @@ class _Progress:
     attempts: int = 0
 
     def add(self, passages: Sequence[Passage]) -> None:
-        self.passages.extend(p for p in passages if p not in self.passages)
+        self.passages += [p for p in dict.fromkeys(passages[: MAX_RESULTS * 2]) if p not in self.passages]
 
 
 class Searcher:
@@ -276,6 +276,9 @@ class Searcher:
             cursor = answer.next_cursor
             if cursor is None or len(so_far.passages) >= ask.limit:
                 return
+        if not so_far.passages:
+            why = f"{source.name} names ever more pages, and {MAX_PAGES} of them held nothing"
+            raise SourceError("malformed_response", why, retryable=True)
 
     async def _one_page(self, source: Source, ask: Ask, cursor: str | None) -> Page:
         if source.in_process:
@@ -325,7 +328,8 @@ class Searcher:
         alternatives = self._alternatives(desk, ask, error_type, has_snapshot=stored is not None)
         again = ask.key() in desk.failed
         patience = (retry_after or 0.0) if retryable and not again else None
-        desk.failed.add(ask.key())
+        if error_type in _ACCESS_FAILURES:
+            desk.failed.add(ask.key())
         partial, cut = _results(so_far.passages[: ask.limit])
         return Failed(
             source=name,
@@ -364,6 +368,11 @@ class Searcher:
         return tuple(names[:MAX_ALTERNATIVES])
 
     def _from_snapshot(self, desk: _Desk, ask: Ask) -> Found | Failed:
+        if ask.key() not in desk.failed:
+            why = (
+                f"a stored answer takes the place of a failed search, and this one has not failed at {desk.source.name}"
+            )
+            return self._failed(desk, ask, "invalid_arguments", why)
         stored = self._snapshots.served(self._snapshot_key(desk.source, ask), self._clock.now())
         if stored is not None:
             return stored
