@@ -26,7 +26,7 @@ from caveat.runs import RunStore, default_home
 from caveat.synthesis import synthesise
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan, parse_faults
-from caveat_tools.outcome import ALTERNATIVES, ERROR_KINDS, MAX_RESULTS
+from caveat_tools.outcome import ALTERNATIVES, ERROR_KINDS, MAX_RESULTS, ErrorKind
 from caveat_tools.plain_text import plain
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
@@ -160,12 +160,13 @@ def checked_names(sources: Sequence[Source | str]) -> list[str]:
     return names
 
 
+def _retryable(kind: ErrorKind) -> str:
+    return {(False,): "never retryable", (True,): "retryable"}.get(tuple(kind.retryable), "see isRetryable")
+
+
 def prompt_values(limits: Limits, sources: Sequence[Source]) -> dict[str, str]:
     """Return what the prompts' placeholders stand for: every number and every name comes from code."""
-    kinds = [
-        f"- {name} (isRetryable {' or '.join(sorted(str(flag).lower() for flag in kind.retryable))}): {kind.when}."
-        for name, kind in ERROR_KINDS.items()
-    ]
+    kinds = [f"- {name} ({_retryable(kind)}): {kind.when}." for name, kind in ERROR_KINDS.items()]
     takes_dates = any(source.accepts_dates for source in sources)
     possible = {name: call for name, call in ALTERNATIVES.items() if takes_dates or not name.startswith("narrow")}
     return {

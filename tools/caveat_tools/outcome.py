@@ -69,7 +69,7 @@ ERROR_KINDS: Final[dict[ErrorType, ErrorKind]] = {
 ALTERNATIVES: Final[dict[str, str]] = {
     "simplify_query": "search the same source with fewer or other words",
     "narrow_query_by_date_range": "search the same source again with date_from and date_to",
-    "use_cached_snapshot": "repeat the call with use_snapshot: true; the stored answer of an earlier day is served",
+    "use_cached_snapshot": "repeat the call with use_snapshot: true; a stored earlier answer is served",
     "try_source:NAME": "search the named source for the same topic",
 }
 """Every alternative that can be offered, and the call that carries it out. NAME stands for a source's name."""

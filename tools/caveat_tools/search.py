@@ -411,10 +411,12 @@ def _guidance(
         else:
             steps.append(f"search {alternative.removeprefix('try_source:')} for this topic")
     if patience is not None:
-        steps.append("send the same call once more " + (f"after {patience:.0f} s" if patience else "later"))
-    choice = ", or ".join(steps) or "go on with what you have"
+        steps.append("send the same call once more" + (f" after {patience:.0f} s" if patience else ""))
+    choice = ", or ".join(steps)
     if error_type == "blocked":
-        return f"Do not send this query to {name} again: {choice}."
+        return f"Do not send this query to {name} again; {choice or 'go on with what you have'}."
+    if not steps:
+        return f"Go on without {name}, and report that it could not be searched."
     return f"{choice[0].upper()}{choice[1:]}; if nothing helps, report that {name} could not be searched."
 
 
