@@ -56,6 +56,9 @@ def test_a_star_strikes_every_source_but_not_the_model() -> None:
         ("wikipedia:timeout*", "The form is"),
         ("wikipedia:timeout*x", "The form is"),
         ("wikipedia:timeout*0", "counted from 1"),
+        ("wikipedia:timeout*٣", "The form is"),
+        ("wikipedia:timeout*1000000", "at most 6 digits"),
+        ("local:timeout@" + "9" * 5_000, "at most 6 digits"),
         ("wikipdia:timeout", "did you mean 'wikipedia'"),
         ("wikipedia:timeuot", "did you mean 'timeout'"),
         ("wikipedia:refusal", "unknown fault"),
@@ -66,11 +69,15 @@ def test_a_star_strikes_every_source_but_not_the_model() -> None:
 )
 def test_a_malformed_injection_says_what_is_wrong_and_what_is_possible(spec: str, hint: str) -> None:
     """A typing error is named, with the nearest name or the whole grammar."""
-    with pytest.raises(FaultSyntaxError, match=hint):
+    with pytest.raises(FaultSyntaxError, match=hint) as caught:
         parse_faults(spec, SOURCES)
+    assert len(str(caught.value)) < 1_000
 
 
-@given(st.text(max_size=60))
+@given(
+    st.text(max_size=60)
+    | st.builds("{}:{}{}{}".format, *map(st.sampled_from, (SOURCES, FAULTS, "*@", ("1", "0", "9" * 5_000, "²"))))
+)
 def test_any_text_is_a_plan_or_a_clear_error(spec: str) -> None:
     """No injection, however wrong, ends in a traceback."""
     try:

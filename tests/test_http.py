@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 import socket
 import ssl
 import time
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +23,19 @@ from hypothesis import strategies as st
 from caveat_tools import http
 from caveat_tools.http import JsonAnswer, get_json, retry_after, user_agent
 from caveat_tools.source import SourceError
-from servers import JSON_TYPE, LocalServer, Step, cut, dribble, html_reply, json_reply, refused_url, reset, silence
+from servers import (
+    JSON_TYPE,
+    LocalServer,
+    Reply,
+    Step,
+    cut,
+    dribble,
+    html_reply,
+    json_reply,
+    refused_url,
+    reset,
+    silence,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EPOCH = NOW.timestamp()
@@ -97,6 +112,16 @@ async def test_a_json_answer_comes_back_with_its_headers() -> None:
 async def test_json_without_a_content_type_is_still_json() -> None:
     """Only a body that looks like a web page is taken for one."""
     assert (await answer_to(httpx2.Response(200, content=b" [1]"))).value == [1]
+
+
+async def test_a_compressed_answer_is_read() -> None:
+    """Services that compress are asked for gzip and nothing else; what follows the end of the data is dropped."""
+    packed = gzip.compress(b'{"total": 3}')
+    for coding, body in [("gzip", packed), ("X-GZIP", packed + b"\0" * 9), ("identity", b'{"total": 3}')]:
+        headers = {"content-type": JSON_TYPE, "content-encoding": coding}
+        with LocalServer(Reply(200, headers, body)) as server:
+            assert (await get_over_network(server.url)).value == {"total": 3}
+        assert server.requests[0].headers["accept-encoding"] == "gzip"
 
 
 async def test_odd_numbers_do_no_harm() -> None:
@@ -234,6 +259,45 @@ async def test_a_huge_body_is_not_read_to_its_end() -> None:
     assert error.error_type == "malformed_response"
     assert error.message == "the answer is larger than 5 MB"
     assert body.sent == 6
+
+
+async def test_a_small_body_that_unpacks_to_a_huge_one_costs_little_memory() -> None:
+    """However much it would become, little more than the 5 MB that are allowed is ever held."""
+    bomb = gzip.compress(b" " * 100_000_000)
+    assert len(bomb) < 100_000
+    response = httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=Body([bomb] * 100))
+    tracemalloc.start()
+    error = await error_to(response)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (error.error_type, error.message) == ("malformed_response", "the answer is larger than 5 MB")
+    assert peak < 20_000_000
+
+
+PACKED = gzip.compress(b'{"total": 3}')
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip, gzip", gzip.compress(PACKED)),
+        ("gzip, identity", PACKED),
+        ("deflate", zlib.compress(b'{"total": 3}')),
+        ("br", b'{"total": 3}'),
+        ("zstd", b'{"total": 3}'),
+        ("gzip", PACKED[:-4]),
+        ("gzip", b""),
+        ("gzip", b'{"total": 3}'),
+    ],
+)
+async def test_a_content_coding_that_was_not_asked_for_is_malformed(coding: str, body: bytes) -> None:
+    """Also gzip that is done twice, is cut or is none; a refusal in such a coding is still that refusal."""
+    headers = {"content-type": JSON_TYPE, "content-encoding": coding}
+    error = await error_to(httpx2.Response(200, headers=headers, stream=Body([body])))
+    assert error.error_type == "malformed_response"
+    assert error.message == "the answer's content-encoding could not be undone"
+    refusal = await error_to(httpx2.Response(429, headers=headers, stream=Body([body])))
+    assert refusal.error_type == "rate_limited"
 
 
 @pytest.mark.parametrize("broken", [httpx2.ReadError("gone"), httpx2.RemoteProtocolError("incomplete")])

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caveat_tools.documents import read_html
+from caveat_tools.documents import read_html, read_text, unescaped
 from caveat_tools.outcome import MAX_PASSAGE_CHARS
 from caveat_tools.source import Ask, Page, Passage, Source, SourceError
 from caveat_tools.sources.local import LeftOut, LocalFolderError, LocalSource
@@ -210,6 +211,97 @@ async def test_what_was_not_read_is_named(tmp_path: Path) -> None:
     )
 
 
+async def test_a_deeply_nested_folder_is_read(tmp_path: Path) -> None:
+    """1 500 folders inside each other are no reason to end with a traceback."""
+    nested = tmp_path
+    for _ in range(1_500):
+        nested = nested / "d"
+        nested.mkdir()
+    (nested / "in.md").write_text("Kariba")
+    try:
+        page = await asked(tmp_path, "kariba")
+    finally:
+        (nested / "in.md").unlink()
+        while nested != tmp_path:  # here and not by pytest, which calls itself for each level
+            nested.rmdir()
+            nested = nested.parent
+    assert [each.title for each in page.passages] == ["in"]
+
+
+async def test_a_folder_too_deep_to_be_opened_is_named(tmp_path: Path) -> None:
+    """What the system cannot open could hold evidence; all else is read."""
+    folder(tmp_path, {"good.md": "Text."})
+    inner = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(45):
+        os.mkdir("d" * 100, dir_fd=inner)  # noqa: PTH102  the path is longer than a path can be
+        outer, inner = inner, os.open("d" * 100, os.O_RDONLY, dir_fd=inner)
+        os.close(outer)
+    os.close(inner)
+    source = await opened(tmp_path)
+    [left_out] = source.left_out
+    assert (source.documents, left_out.reason) == (1, "it cannot be opened: File name too long")
+    assert left_out.may_hold_evidence
+    assert len(left_out.path) <= 400
+
+
+async def test_a_link_that_leads_in_a_circle_does_not_hide_its_neighbours(tmp_path: Path) -> None:
+    """It is left out, and the folder that it is in is read."""
+    folder(tmp_path, {"sub/good.md": "Text."})
+    (tmp_path / "sub" / "circle.md").symlink_to("circle.md")
+    source = await opened(tmp_path)
+    assert (source.documents, source.left_out) == (
+        1,
+        (LeftOut("sub/circle.md", "it is a link or not a regular file"),),
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+async def test_the_name_of_a_file_cannot_break_out_of_its_line(tmp_path: Path) -> None:
+    """Line breaks and escape sequences in names reach neither a list of what was left out nor an address or title."""
+    folder(tmp_path, {"a\n\n# Kariba\x1b[31m.md": "Kariba", "b\n- b.md": "", "\u200b/x.md": "", "c.\n\udcff": ""})
+    (tmp_path / "links\r\nlink").symlink_to(tmp_path)
+    source = await LocalSource.open(tmp_path)
+    [passage] = (await source.page(Ask("kariba"), None)).passages
+    await source.aclose()
+    assert (passage.url, passage.title) == ("a # Kariba.md:1", "a # Kariba")
+    assert [each.path for each in source.left_out] == ["/x.md", "b - b.md", "links link"]
+    assert source.other_kinds == {". \ufffd": 1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+async def test_a_folder_of_any_name_can_be_searched_and_reported(tmp_path: Path) -> None:
+    """Its place can be written down, and differs for different folders; messages about it are one line."""
+    names = [b"caf\xe9", b"caf\xe8", b"a\nb"]
+    places = {(await opened(folder(tmp_path / os.fsdecode(name), {"a.md": "x"}))).place for name in names}
+    assert len(places) == len(names)
+    assert "".join(places).encode()
+    with pytest.raises(LocalFolderError, match="a b\ufffd does not exist"):
+        await LocalSource.open(tmp_path / "a\nb\udcff")
+
+
+async def test_a_folder_of_many_kinds_is_refused_in_a_short_sentence(tmp_path: Path) -> None:
+    """The most frequent kinds are named, not all of them."""
+    folder(tmp_path, {f"{number}.kind{number}": "" for number in range(50)} | {"x.pdf": "", "y.pdf": ""})
+    with pytest.raises(LocalFolderError, match=r"other kinds: 2 \.pdf, 1 ") as caught:
+        await LocalSource.open(tmp_path)
+    assert len(str(caught.value)) < 800
+
+
+async def test_files_that_vanish_or_grow_while_the_folder_is_read_are_no_traceback(tmp_path: Path) -> None:
+    """What is gone is named; what has changed is read as it is then."""
+
+    def change(done: int, _: int) -> None:
+        if done == 1:
+            (tmp_path / "b.md").unlink()
+            (tmp_path / "c.md").write_text("Now about Kariba.")
+
+    source = await LocalSource.open(folder(tmp_path, {"a.md": "x", "b.md": "x", "c.md": "x"}), on_progress=change)
+    page = await source.page(Ask("kariba"), None)
+    await source.aclose()
+    assert [each.text for each in page.passages] == ["Now about Kariba."]
+    assert source.left_out == (LeftOut("b.md", "it cannot be opened: No such file or directory"),)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 async def test_files_and_folders_without_permission_are_named(tmp_path: Path) -> None:
     """A file that the user may not read is disclosed, and does not end the reading of the others."""
@@ -329,10 +421,43 @@ def test_malformed_html_loses_no_text(text: str) -> None:
     assert {"kariba", "dam"} <= {term for _, _, passage in passages_of(text) for term in terms(passage)}
 
 
-@pytest.mark.parametrize("unit", ["<a", "<!--", "</", "<!", "<", "<a x='", "<a x=", "&#9", "<script>", "<nav>", "<li>"])
-def test_hostile_html_is_read_in_reasonable_time(unit: str) -> None:
-    """Half a megabyte of unclosed markup costs well under a second and raises nothing."""
-    assert all(line == 1 for _, line, _ in passages_of(unit * (500_000 // len(unit)) + ">"))
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("<a", "<!--", "</", "<!", "<", "<a x='", "<a x=", "&#9", "<script>", "<nav>", "<li>", "<td>"),
+        *('=" <a "', "=' <a '", '<a ="', "<a = ", "<pre>\t", " ", "\t", "\n", "\u00ad", "* ", "a. "),
+    ],
+)
+@pytest.mark.parametrize("before", ["", "<pre>a", "<a "])
+def test_hostile_html_is_read_in_reasonable_time(unit: str, before: str) -> None:
+    """Half a megabyte of unclosed markup or of spaces costs well under a second and raises nothing."""
+    started = time.perf_counter()
+    passages_of(before + unit * (500_000 // len(unit)) + "x>")
+    assert time.perf_counter() - started < 2  # a quarter of a second on an idle machine
+
+
+@pytest.mark.parametrize(
+    "unit", ["\t", " ", "* ", "a. ", "\u00ad", "\n", "#", "# ", "`", "```\n", " \n", "> ", "|", "."]
+)
+def test_hostile_text_is_read_in_reasonable_time(unit: str) -> None:
+    """A megabyte of the same sign costs about a second at most, as Markdown and as text."""
+    for headings in (False, True):
+        started = time.perf_counter()
+        for _ in read_text(f"a{unit * (1_000_000 // len(unit))}x", headings=headings).passages("a"):
+            pass
+        assert time.perf_counter() - started < 2
+
+
+def test_a_tag_inside_one_that_never_ends_is_still_a_tag() -> None:
+    """Markup in a quoted attribute is hidden where the tag is closed; an unclosed tag does not turn it into text."""
+    assert [text for _, _, text in passages_of('<p title="<b>bold</b>">Kariba</p>')] == ["Kariba"]
+    assert [text for _, _, text in passages_of("<a x=<p>Kariba</p><a <i>dam</i>")] == ["<a x=\n\nKariba\n\n<a dam"]
+
+
+@given(digits=st.integers(1, 6_000), rest=st.text(max_size=5), prefix=st.sampled_from(["&#", "&#x", "&#X0", "&"]))
+def test_no_character_reference_ends_the_reading(digits: int, rest: str, prefix: str) -> None:
+    """Whatever number it holds, and whether or not it is closed."""
+    assert isinstance(unescaped(prefix + "1" * digits + rest), str)
 
 
 PIECES = st.one_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,6 +110,37 @@ async def test_a_snippet_is_plain_text() -> None:
     assert passage.text == 'a tea & milk <b> "x" &lt;'
 
 
+@pytest.mark.parametrize("unit", ["<", "<a", "&", "&#", "&#x", "&lt", "9", "&#9", " "])
+async def test_a_hostile_snippet_costs_no_time(unit: str) -> None:
+    """Half a megabyte of unclosed markup is cut before it is read."""
+    started = time.perf_counter()
+    page = await page_of(found(row(snippet=f"tea {unit * (500_000 // len(unit))}")))
+    assert page.passages[0].text.startswith("tea")
+    assert time.perf_counter() - started < 1  # some milliseconds on an idle machine
+
+
+async def test_a_character_reference_of_thousands_of_digits_is_replaced() -> None:
+    """It stands for no character, and Python refuses to read such a number."""
+    [passage] = (await page_of(found(row(snippet=f"tea &#{'9' * 3_500}; milk")))).passages
+    assert passage.text == "tea \ufffd milk"
+
+
+async def test_a_page_has_as_many_articles_as_were_asked_for() -> None:
+    """A service that sends thousands is not read to its end; the total stays its own."""
+    rows = [row(f"Tea {number}", pageid=number, snippet="tea") for number in range(1, 20_001)]
+    body = found(*rows)
+    body["query"]["searchinfo"] = {"totalhits": 20_000}
+    page = await page_of(body)
+    assert ([p.title for p in page.passages], page.total) == (["Tea 1", "Tea 2", "Tea 3", "Tea 4"], 20_000)
+    assert (await page_of(found(*[row("Bare")] * 9))).total == 9
+
+
+async def test_an_empty_page_in_the_middle_leads_on() -> None:
+    """Whether to follow it is for the search to say."""
+    page = await page_of(found(**{"continue": {"sroffset": 4, "continue": "-||"}}))
+    assert (page.passages, page.next_cursor) == ((), "4")
+
+
 async def test_an_address_is_made_from_the_title_where_none_is_given() -> None:
     """On the wiki's own host, with underscores, percent-encoded."""
     [passage] = (await page_of(found(row("Thé vert: 100 % (boisson)?", snippet="x")))).passages
@@ -170,8 +202,9 @@ async def test_every_passage_fits_the_wire(extract: str, snippet: str, title: st
         empty_answer(),
         found(),
         {"batchcomplete": "", "query": {"searchinfo": {"totalhits": 0}, "search": []}},
-        {"batchcomplete": "", "query": []},
         {"batchcomplete": True},
+        {"batchcomplete": ""},
+        {**found(), "errors": []},
     ],
 )
 async def test_no_match_is_an_answer(body: Any) -> None:
@@ -220,6 +253,13 @@ async def test_an_error_in_a_200_is_a_failure_by_its_code(code: str, error_type:
     assert error.message == f"answered with the error {code}: Because of this."
 
 
+async def test_an_error_code_of_any_length_is_shortened() -> None:
+    """The message stays one that can be shown."""
+    error = await error_of({"error": {"code": "x" * 1_000_000, "info": "y" * 1_000_000}})
+    assert error.error_type == "invalid_query"
+    assert len(error.message) < 400
+
+
 async def test_a_lagged_wiki_says_how_long_to_wait() -> None:
     """A wait is only taken from answers that it helps."""
     waits = {"retry-after": "5"}
@@ -257,6 +297,12 @@ async def test_a_search_that_ran_out_of_time_is_not_an_answer() -> None:
         {"query": {"search": {"0": {}}}},
         {"error": "rate limit exceeded", "batchcomplete": True},
         {"error": {"info": "no code"}, "batchcomplete": True},
+        {"batchcomplete": False},
+        {"batchcomplete": True, "warnings": [{"code": "unrecognizedvalues", "text": "list: search"}]},
+        {"batchcomplete": True, "errors": []},
+        *({"batchcomplete": True, "query": query, "warnings": []} for query in (None, False, 0, "", [], {})),
+        *(found(error=error) for error in (None, False, "", {}, [], {"code": ""}, {"code": 5})),
+        *(found(errors=errors) for errors in (None, False, "", {}, [{}], [None], [{"code": None}])),
     ],
 )
 async def test_an_answer_of_another_shape_is_malformed(body: Any) -> None:

@@ -190,9 +190,9 @@ class ReportFindingsTool:
         """Return the tool's definition."""
         return definition(
             self.name,
-            "Hand over what was found out. This ends the research. Either list may be empty. Every quote is looked up in "
-            "the stored text of its result; a statement with a quote that is not there is shown as unverified and covers "
-            "nothing.",
+            "Hand over what was found out. This ends the research. Either list may be empty. Every quote is looked up "
+            "in the stored text of its result; a statement with a quote that is not there is shown as unverified and "
+            "covers nothing.",
             self.arguments,
         )
 

@@ -179,13 +179,14 @@ def read_text(text: str, *, headings: bool) -> Document:
 # Not html.parser: on unclosed tags and comments it takes time that grows with the square of the file, 40 s for 400 kB.
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _TAG: Final = re.compile(
-    r"""<(?P<close>/?)(?P<name>[a-zA-Z][^\s/<>]*+) (?: =\s*"[^"]*" | =\s*'[^']*' | = | [^<>=]+ )*+ >
-        |<[!?/][^<>]*>""",
+    r"""<(?P<close>/?)(?P<name>[a-zA-Z][^\s/<>]*+) (?: =\s*"[^"]*" | =\s*'[^']*' | = | [^<>=]+ )*+ (?P<end>>?)
+        |<[!?/][^<>]*(?P<other>>)""",
     re.VERBOSE,
 )
-_ENDLESS_REFERENCE: Final = re.compile(r"&#\d{10,};?")
+_TAG_INSIDE: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][^\s/<>]*+)[^<>]*>|<[!?/][^<>]*>")
+_ENDLESS_REFERENCE: Final = re.compile(r"&#[0-9]{10,};?")
 _SPACES: Final = re.compile(r"\s+")
-_SPACES_BEFORE_BREAK: Final = re.compile(r"[ \t]+\n")
+_SPACES_BEFORE_BREAK: Final = re.compile(r"(?<![ \t])[ \t]+\n")  # looks behind, or a row of spaces costs n²
 
 _UNSEEN: Final = frozenset({"script", "style", "template", "svg", "nav", "title"})
 _RAW: Final = frozenset({"script", "style"})
@@ -215,6 +216,19 @@ def read_html(text: str) -> Document:
     return reader.document
 
 
+def _tags(text: str) -> Iterator[re.Match[str]]:
+    """Yield the tags, comments and the like, in order.
+
+    What begins like a tag and never ends is looked through once more, for tags without a quoted `<`; looking for whole
+    tags from each `<` inside it would take time that grows with the square of its length.
+    """
+    for tag in _TAG.finditer(text):
+        if tag["end"] or tag["other"]:
+            yield tag
+        else:
+            yield from _TAG_INSIDE.finditer(text, tag.start(), tag.end())
+
+
 class _HtmlReader:
     """Collects the blocks of one HTML text into a document."""
 
@@ -231,7 +245,7 @@ class _HtmlReader:
 
     def read(self, text: str) -> None:
         line, position = 1, 0
-        for tag in _TAG.finditer(text):
+        for tag in _tags(text):
             self._data(text[position : tag.start()], line)
             line += text.count("\n", position, tag.end())
             position = tag.end()
@@ -269,11 +283,11 @@ class _HtmlReader:
     def _data(self, data: str, line: int) -> None:
         if self._inside:
             if self._inside == ["title"]:
-                self._title.append(_unescaped(data))
+                self._title.append(unescaped(data))
             return
         if not self._line and (visible := data.lstrip()):
             self._line = line + data.count("\n", 0, len(data) - len(visible))
-        data = _unescaped(data)
+        data = unescaped(data)
         if not self._preformatted:
             data = _SPACES.sub(" ", data)
             if not self._block or self._block[-1][-1:].isspace():
@@ -294,6 +308,9 @@ class _HtmlReader:
         self._line = 0
 
 
-def _unescaped(data: str) -> str:
-    """Decode character references; html.unescape alone refuses numbers of thousands of digits with a ValueError."""
+def unescaped(data: str) -> str:
+    """Decode the character references of HTML; one with ten digits or more stands for no character and is U+FFFD.
+
+    (html.unescape alone raises ValueError for a number of thousands of digits.)
+    """
     return html.unescape(_ENDLESS_REFERENCE.sub("\ufffd", data)) if "&" in data else data

@@ -13,6 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from caveat_tools.outcome import clip
+
 FAULTS: Final = (
     *("timeout", "refused", "reset", "dribble", "cut", "html", "badjson", "empty"),
     *("400", "401", "403", "404", "429", "500", "503", "529"),
@@ -28,7 +30,9 @@ FAULT is one of {" ".join(FAULTS)};
 for model also {" ".join(f for f in MODEL_FAULTS if f not in FAULTS)}.
 Example: wikipedia:timeout*2,local:empty"""
 
-_ENTRY = re.compile(r"(?P<target>.+):(?P<fault>[^:*@]+)(?:(?P<mark>[*@])(?P<count>\d+))?")
+_ENTRY = re.compile(r"(?P<target>.+):(?P<fault>[^:*@]+)(?:(?P<mark>[*@])(?P<count>[0-9]+))?")
+_MAX_COUNT_DIGITS: Final = 6
+_MAX_ECHO_CHARS: Final = 80
 
 
 class FaultSyntaxError(ValueError):
@@ -79,25 +83,33 @@ def parse_faults(text: str, sources: Collection[str]) -> FaultPlan:
 def _entry(text: str, sources: Collection[str]) -> Injection:
     match = _ENTRY.fullmatch(text)
     if match is None:
-        raise FaultSyntaxError(f"cannot read the injection {text!r}. The form is:\n{GRAMMAR}")
+        raise FaultSyntaxError(f"cannot read the injection {_quoted(text)}. The form is:\n{GRAMMAR}")
     target, fault = match["target"], match["fault"]
     if target.startswith("subagent"):
-        raise FaultSyntaxError(f"cannot inject {text!r}: this version has no subagents")
+        raise FaultSyntaxError(f"cannot inject {_quoted(text)}: this version has no subagents")
     targets = [*sources, "model", "*"]
     if target not in targets:
-        raise FaultSyntaxError(f"unknown target {target!r} in {text!r}; {_nearest(target, targets)}")
+        raise FaultSyntaxError(f"unknown target {_quoted(target)} in {_quoted(text)}; {_nearest(target, targets)}")
     possible = MODEL_FAULTS if target == "model" else FAULTS
     if fault not in possible:
-        raise FaultSyntaxError(f"unknown fault {fault!r} for {target} in {text!r}; {_nearest(fault, possible)}")
+        raise FaultSyntaxError(
+            f"unknown fault {_quoted(fault)} for {target} in {_quoted(text)}; {_nearest(fault, possible)}"
+        )
+    if len(match["count"] or "") > _MAX_COUNT_DIGITS:
+        raise FaultSyntaxError(f"the number in {_quoted(text)} is too long: it has at most {_MAX_COUNT_DIGITS} digits")
     count = int(match["count"]) if match["count"] else None
     if count == 0:
-        raise FaultSyntaxError(f"calls are counted from 1, so {text!r} would never strike")
+        raise FaultSyntaxError(f"calls are counted from 1, so {_quoted(text)} would never strike")
     return Injection(
         target,
         fault,
         first=count if match["mark"] == "*" else None,
         nth=count if match["mark"] == "@" else None,
     )
+
+
+def _quoted(text: str) -> str:
+    return repr(clip(text, _MAX_ECHO_CHARS)[0])
 
 
 def _nearest(word: str, possible: Collection[str]) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from caveat_tools.documents import decode, read_html, read_text
+from caveat_tools.plain_text import one_line
 from caveat_tools.source import Ask, Page, Passage, SourceError
 from caveat_tools.words import content_terms, terms
 
@@ -32,6 +33,9 @@ MAX_FILE_BYTES: Final = 20_000_000
 
 _CANDIDATES: Final = 200
 _ENOUGH_OF_QUERY: Final = 0.5
+_MAX_PATH_CHARS: Final = 400  # as shown: with its line it has to fit an address
+_MAX_KIND_CHARS: Final = 20
+_KINDS_NAMED: Final = 10
 
 
 class LocalFolderError(ValueError):
@@ -40,7 +44,7 @@ class LocalFolderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or folder that was not read: its path inside the folder, and a clause why."""
+    """A file or folder that was not read: its path inside the folder, on one line, and a clause why."""
 
     path: str
     reason: str
@@ -93,7 +97,7 @@ class LocalSource:
             for done, path in enumerate(listing.documents, start=1):
                 reason = await asyncio.to_thread(source._add, path)
                 if reason:
-                    left_out.append(LeftOut(_printable(path), reason))
+                    left_out.append(LeftOut(_shown(path), reason))
                 on_progress(done, len(listing.documents))
             source.left_out = tuple(sorted(left_out, key=lambda each: each.path))
             source.other_kinds = listing.other_kinds
@@ -105,8 +109,8 @@ class LocalSource:
 
     @property
     def place(self) -> str:
-        """The folder, as an absolute path."""
-        return str(self._folder.resolve())
+        r"""The folder, as an absolute path; bytes of it that are not UTF-8 are written as `\xNN`."""
+        return os.fsencode(self._folder.resolve()).decode("utf-8", "backslashreplace")
 
     @property
     def description(self) -> str:
@@ -148,7 +152,7 @@ class LocalSource:
             return reason
         suffix = Path(path).suffix.lower()
         document = read_html(text) if suffix in HTML else read_text(text, headings=suffix in MARKDOWN)
-        shown = _printable(path)
+        shown = _shown(path)
         rows = [
             (" ".join(terms(title)), body, shown, line, title, passage)
             for title, line, passage in document.passages(untitled=Path(shown).stem)
@@ -226,52 +230,70 @@ class _Listing:
 
 def _list(folder: Path) -> _Listing:
     """List the files of a folder by relative POSIX path, without hidden ones; links to folders are not followed."""
+    named = _shown(str(folder))
     try:
         os.scandir(folder).close()
     except FileNotFoundError as error:
-        raise LocalFolderError(f"{folder} does not exist: name a folder of Markdown, text or HTML files.") from error
+        raise LocalFolderError(f"{named} does not exist: name a folder of Markdown, text or HTML files.") from error
     except NotADirectoryError as error:
-        raise LocalFolderError(f"{folder} is a file: name the folder that it is in.") from error
+        raise LocalFolderError(f"{named} is a file: name the folder that it is in.") from error
     except OSError as error:
-        raise LocalFolderError(f"{folder} cannot be opened ({error.strerror}): check its permissions.") from error
+        raise LocalFolderError(f"{named} cannot be opened ({error.strerror}): check its permissions.") from error
     documents: list[str] = []
     left_out: list[LeftOut] = []
     others: Counter[str] = Counter()
-
-    def relative(path: Path) -> str:
-        return path.relative_to(folder).as_posix()
-
-    def unreadable(error: OSError) -> None:
-        left_out.append(LeftOut(_printable(relative(Path(error.filename))), f"it cannot be opened: {error.strerror}"))
-
-    for parent, folders, files in os.walk(folder, onerror=unreadable):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        links = [path for name in folders if (path := Path(parent, name)).is_symlink()]
-        left_out.extend(LeftOut(_printable(relative(path)), _A_LINKED_FOLDER) for path in links)
-        for name in files:
+    waiting = [""]  # not os.walk, which calls itself for each level and so ends in a RecursionError before Python 3.12
+    while waiting:
+        parent = waiting.pop()
+        try:
+            entries = _entries(folder / parent)
+        except OSError as error:
+            left_out.append(LeftOut(_shown(parent), f"it cannot be opened: {error.strerror}"))
+            continue
+        for name, is_folder, is_link in entries:
+            path = f"{parent}/{name}" if parent else name
             suffix = Path(name).suffix.lower()
-            if name.startswith("."):
-                continue
-            if suffix in MARKDOWN | TEXT | HTML:
-                documents.append(relative(Path(parent, name)))
+            if is_folder and is_link:
+                left_out.append(LeftOut(_shown(path), _A_LINKED_FOLDER))
+            elif is_folder:
+                waiting.append(path)
+            elif suffix in MARKDOWN | TEXT | HTML:
+                documents.append(path)
             else:
-                others[suffix] += 1
+                others[one_line(suffix, _MAX_KIND_CHARS)] += 1
     return _Listing(sorted(documents), left_out, dict(sorted(others.items())))
+
+
+def _entries(folder: Path) -> list[tuple[str, bool, bool]]:
+    """Return what a folder holds but for hidden names: each name, whether it is (a link to) a folder, and a link."""
+    with os.scandir(folder) as entries:
+        return [
+            (
+                entry.name,
+                # for a link that leads in a circle, entry.is_dir() would raise
+                os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir(follow_symlinks=False),  # noqa: PTH112
+                entry.is_symlink(),
+            )
+            for entry in entries
+            if not entry.name.startswith(".")
+        ]
 
 
 def _nothing_in(folder: Path, source: LocalSource) -> str:
     """Return the sentence for a folder without a single passage."""
+    named = _shown(str(folder))
     if source.left_out:
         first = source.left_out[0]
-        return f"None of the documents in {folder} could be read (the first, {first.path}: {first.reason})."
-    others = ", ".join(f"{number} {suffix or 'without a suffix'}" for suffix, number in source.other_kinds.items())
+        return f"None of the documents in {named} could be read (the first, {first.path}: {first.reason})."
+    kinds = Counter(source.other_kinds).most_common(_KINDS_NAMED)
+    others = ", ".join(f"{number} {suffix or 'without a suffix'}" for suffix, number in kinds)
     seen = f" (only files of other kinds: {others})" if others else ""
-    return f"{folder} holds no Markdown, text or HTML file{seen}: name a folder that does."
+    return f"{named} holds no Markdown, text or HTML file{seen}: name a folder that does."
 
 
-def _printable(path: str) -> str:
-    """Return a path that can be encoded: bytes of a file name that are not UTF-8 become U+FFFD."""
-    return os.fsencode(path).decode("utf-8", "replace")
+def _shown(path: str) -> str:
+    """Return a path as it is shown: on one line, without controls; bytes that are not UTF-8 become U+FFFD."""
+    return one_line(path, _MAX_PATH_CHARS) or "?"
 
 
 def _text_of(path: Path) -> tuple[str, str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import re
 import unicodedata
@@ -15,6 +14,7 @@ from urllib.parse import quote
 import httpx2
 
 from caveat_tools.clock import Clock
+from caveat_tools.documents import unescaped
 from caveat_tools.http import JsonAnswer, failure, get_json, retry_after, user_agent, with_service_text
 from caveat_tools.outcome import MAX_PASSAGE_CHARS, ErrorType, clip
 from caveat_tools.source import Ask, Page, Passage, SourceError
@@ -25,6 +25,8 @@ PAGE_SIZE: Final = 4
 MAX_SEARCH_CHARS: Final = 300  # CirrusSearchMaxFullTextQueryLength
 MAX_EXTRACT_CHARS: Final = 1_100
 MAX_SNIPPET_CHARS: Final = 400
+MAX_SNIPPET_HTML_CHARS: Final = 4_000
+MAX_CODE_CHARS: Final = 100
 
 _LANGUAGE_OF_SCRIPT: Final = {
     "CYRILLIC": "ru",
@@ -176,15 +178,13 @@ def _page(answer: JsonAnswer, url: str, now: datetime) -> Page:
     error = _error(answer, now)
     if error is not None:
         raise error
-    query = body.get("query") or {}
-    if query == {} and "batchcomplete" in body:
-        return Page()
-    if not isinstance(query, dict) or not isinstance(rows := query.get("search"), list):
+    query = _query(body)
+    if query is None or not isinstance(rows := query.get("search"), list):
         raise failure("malformed_response", "the answer is JSON, but holds no list of search results")
     articles = _articles(query.get("pages"))
     passages = tuple(
         passage
-        for row in rows
+        for row in rows[:PAGE_SIZE]
         if isinstance(row, dict) and (passage := _passage(row, articles.get(_whole(row, "pageid"), {}), url))
     )
     if _OUT_OF_TIME & {code for code, _ in _coded(body.get("warnings"))}:
@@ -198,11 +198,21 @@ def _page(answer: JsonAnswer, url: str, now: datetime) -> Page:
     return Page(passages, total, None if next_offset is None else str(next_offset))
 
 
+def _query(body: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the object of results: an empty one where a complete answer without a warning leaves it out, else None."""
+    if "query" not in body and body.get("batchcomplete") in (True, "") and not body.get("warnings"):
+        return {"search": []}
+    query = body.get("query")
+    return query if isinstance(query, dict) else None
+
+
 def _error(answer: JsonAnswer, now: datetime) -> SourceError | None:
     """Return what an error object in a 200 stands for; MediaWiki answers so to almost everything."""
-    code, text = next(_errors(answer.value), (answer.headers.get("mediawiki-api-error"), ""))
-    if code is None:
-        if answer.value.get("error") or answer.value.get("errors"):
+    body = answer.value
+    code, text = next(_errors(body), (answer.headers.get("mediawiki-api-error"), ""))
+    if not code:
+        no_errors = body.get("errors") == [] and "query" in body
+        if "error" in body or ("errors" in body and not no_errors):
             return failure("malformed_response", "answered with an error in a form that MediaWiki does not document")
         return None
     error_type = _ERROR_TYPE_OF_CODE.get(code, "invalid_query")
@@ -213,7 +223,7 @@ def _error(answer: JsonAnswer, now: datetime) -> SourceError | None:
     waits = error_type in {"rate_limited", "unavailable"}
     return failure(
         error_type,
-        with_service_text(f"answered with the error {code}", text),
+        with_service_text(f"answered with the error {clip(code, MAX_CODE_CHARS)[0]}", text),
         retry_after_seconds=retry_after(answer.headers, now) if waits else None,
     )
 
@@ -243,7 +253,7 @@ def _passage(row: dict[str, Any], article: dict[str, Any], url: str) -> Passage 
     text = _text(_string(article, "extract").strip(), _plain(_string(row, "snippet")))
     if not title or not text:
         return None
-    date = re.match(r"\d{4}-\d{2}-\d{2}", _string(row, "timestamp"))
+    date = re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", _string(row, "timestamp"))
     address = _string(article, "fullurl")
     if not address.startswith(("https://", "http://")):
         base = httpx2.URL(url)
@@ -280,7 +290,7 @@ def _opening(text: str, limit: int) -> str:
 
 
 def _plain(snippet: str) -> str:
-    text = " ".join(html.unescape(re.sub(r"<[^>]*>", "", snippet)).split())
+    text = " ".join(unescaped(re.sub(r"<[^<>]*>", "", snippet[:MAX_SNIPPET_HTML_CHARS])).split())
     return clip(text, MAX_SNIPPET_CHARS)[0]
 
 
