@@ -9,7 +9,7 @@ ARGS   ?=
 .PHONY: help setup ask test lint format schema record examples bench clean
 
 help:                    ## list the chores
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r verb what; do printf '  make %-9s %s\n' "$$verb" "$$what"; done
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -42,12 +42,12 @@ format: $(VENV)/.ready    ## let ruff put the code in order
 schema: $(VENV)/.ready    ## write docs/outcome.schema.json and docs/report.schema.json anew
 	@$(BIN)/python -m caveat.schema docs
 
-record: $(VENV)/.ready    ## record cassettes/ anew with the model of ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL
+record: $(VENV)/.ready    ## overwrite cassettes/ with the model of ANTHROPIC_API_KEY (costs money) or ANTHROPIC_BASE_URL
 	@[ -n "$$ANTHROPIC_API_KEY$$ANTHROPIC_BASE_URL" ] || \
 	  { echo "Recording needs a model: set ANTHROPIC_API_KEY (it costs money), or ANTHROPIC_BASE_URL." >&2; exit 2; }
 	@RECORD=1 $(BIN)/python -m pytest tests/test_cassettes.py -s $(ARGS)
 
-examples: $(VENV)/.ready  ## write docs/examples anew, from cassettes and live runs
+examples: $(VENV)/.ready  ## overwrite docs/examples, from cassettes and live runs
 	@$(BIN)/python tests/examples.py
 
 bench: $(VENV)/.ready     ## print speed and memory

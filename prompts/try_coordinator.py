@@ -1,7 +1,6 @@
 """Run one question with a given coordinator prompt under given faults; print what was done after each failure.
 
-    python prompts/try_coordinator.py my_coordinator.md "Why is jitter added to backoff?" --docs docs \
-        --inject 'local:timeout*3'
+    python prompts/try_coordinator.py my_coordinator.md "Why is jitter added to backoff?" --docs docs
 
 Uses the model that ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL names; the embedded stand-in ignores prompts.
 """
@@ -19,8 +18,8 @@ from caveat.errors import USAGE_ERRORS, NoReportError
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("coordinator", type=Path, help="a prompt file; prompts/caveat_prompts/coordinator.md to begin with")
 parser.add_argument("question")
-parser.add_argument("--docs", type=Path, required=True)
-parser.add_argument("--inject", default="")
+parser.add_argument("--docs", type=Path, required=True, help="folder of documents to search")
+parser.add_argument("--inject", default="local:timeout*3", help="faults, as for caveat ask  [default: local:timeout*3]")
 options = parser.parse_args()
 
 try:
@@ -34,7 +33,8 @@ try:
         )
     )
 except (*USAGE_ERRORS, NoReportError) as error:
-    sys.exit(f"{parser.prog}: {error}")
+    print(f"{parser.prog}: {error}", file=sys.stderr)
+    sys.exit(2)
 
 for topic in report.topics:
     print(f"{topic.id} {topic.state}: {topic.topic}")

@@ -171,6 +171,8 @@ def test_the_question_can_come_from_standard_input(caveat: Caveat, docs: Path) -
         (["ask", "q", "--inject", "wikipedia"], None, "TARGET:FAULT"),
         (["ask", "q", "--inject", "wikipdia:timeout"], None, "did you mean 'wikipedia'"),
         (["ask", "q", "--max-turns", "0"], None, "--max-turns"),
+        (["ask", "q", "-q", "-v"], None, "exclude each other"),
+        (["ask", "???"], None, "holds no word"),
         (["ask", "q", "--nonsense"], None, "No such option"),
         (["aks", "q"], None, "No such command"),
     ],

@@ -37,6 +37,7 @@ class LookTool:
 
     name: str = "look"
     closes: bool = False
+    is_free: bool = False
     arguments: type[BaseModel] = Look
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
     opens: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class DoneTool:
     sends_back: int = 0
     name: str = "done"
     closes: bool = True
+    is_free: bool = True
     arguments: type[BaseModel] = Done
     answers: list[str] = field(default_factory=list)
 

@@ -169,6 +169,7 @@ async def test_an_answer_off_the_topic_is_not_reported(client: anthropic.AsyncAn
         "Caffeine, sleep quality, adults\n\n"
         "if caffeine[affect]: sleep = {quality: adults}.\n\n"
         "caffeine\n    -> sleep\n    -> quality in adults.\n\n"
+        "- [Caffeine](caffeine.md): how it affects sleep quality in adults.\n\n"
         "Adults in the city pay a higher price for housing of good quality."
     )
     turns = await converse(client, lambda call: found(call, junk))
@@ -176,6 +177,54 @@ async def test_an_answer_off_the_topic_is_not_reported(client: anthropic.AsyncAn
     assert turns[-1] == [
         {"name": "report_findings", "findings": [], "open_points": [{"topic_id": "T1", "what": what}]},
     ]
+
+
+def titled(call: dict[str, Any], title: str, text: str, url: str = "u") -> Found:
+    """Return one result with this title and address."""
+    (result,) = results(call, text)
+    return found(call).model_copy(update={"results": (result.model_copy(update={"title": title, "url": url}),)})
+
+
+@pytest.mark.parametrize(
+    ("title", "url", "text", "reported"),
+    [
+        ("Caffeine", "u", "Adults lose sleep of good quality.", True),
+        ("Notes", "caffeine.md:7", "Adults lose sleep of good quality.", True),
+        ("Notes", "notes.md:7", "Adults lose sleep of good quality.", False),
+        ("Caffeine affects adults › Sleep quality", "u", "Tea was first traded by sea in 1610.", False),
+    ],
+)
+async def test_a_sentence_may_leave_its_subject_to_the_title_or_the_file_name(
+    client: anthropic.AsyncAnthropic, title: str, url: str, text: str, reported: bool
+) -> None:
+    """What the title names counts half, and only for a sentence that has a word of the question itself."""
+    turns = await converse(client, lambda call: titled(call, title, text, url))
+    assert [finding["text"] for finding in turns[-1][0]["findings"]] == [text] * reported
+
+
+@pytest.mark.parametrize(("title", "reported"), [("Retries › Jitter", True), ("Jitter", False), ("A › B", False)])
+async def test_a_section_named_by_the_question_answers_where_no_sentence_holds_enough(
+    client: anthropic.AsyncAnthropic, title: str, reported: bool
+) -> None:
+    """The section that treats the word asked about is better than nothing; a mere mention elsewhere is not."""
+    text = "With backoff, jitter spreads the calls."
+    question = "Why is random jitter added to backoff?"
+    turns = await converse(client, lambda call: titled(call, title, text), question=question)
+    assert [finding["text"] for finding in turns[-1][0]["findings"]] == [text] * reported
+
+
+async def test_a_label_is_no_finding(client: anthropic.AsyncAnthropic) -> None:
+    """Two words and a full stop state nothing, even where they are all that the question asks about."""
+    turns = await converse(client, lambda call: found(call, "Chapter 2."), question="What is in chapter 2?")
+    assert turns[-1][0]["findings"] == []
+
+
+async def test_sentences_of_the_same_words_are_one_finding(client: anthropic.AsyncAnthropic) -> None:
+    """Copies with other quotation marks, capitals or line breaks add nothing; one with a "not" contradicts."""
+    quoted, denied = ANSWER.replace("sleep", "“Sleep”"), ANSWER.replace("lowers", "does not lower")
+    copied = ANSWER.replace(" ", "\n", 1)
+    turns = await converse(client, lambda call: found(call, ANSWER, f"{quoted} {denied}", copied))
+    assert [finding["text"] for finding in turns[-1][0]["findings"]] == [ANSWER, denied]
 
 
 async def test_an_instruction_inside_a_document_is_not_followed(client: anthropic.AsyncAnthropic) -> None:
@@ -207,12 +256,20 @@ async def test_an_instruction_inside_a_document_is_not_followed(client: anthropi
             ["What links vitamin D deficiency and bone fracture risk?"],
         ),
         ("What is photosynthesis? Why is it green?", ["What is photosynthesis? Why is it green?"]),
+        (
+            "How is Debian pronounced and what does the name mean?",
+            ["How is Debian pronounced and what does the name mean?"],
+        ),
+        (
+            "How is Debian pronounced and who named PostgreSQL?",
+            ["How is Debian pronounced", "who named PostgreSQL?"],
+        ),
     ],
 )
 async def test_a_question_becomes_several_topics_only_where_each_can_be_searched_for(
     client: anthropic.AsyncAnthropic, question: str, topics: list[str]
 ) -> None:
-    """An "and" within one question, or a second sentence without words of its own, makes no topic."""
+    """An "and" within one question, or a second one with neither a name nor three words of its own, makes no topic."""
     turns = await converse(client, found, question=question)
     assert turns[0][0]["topics"] == topics
 

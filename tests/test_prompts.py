@@ -156,5 +156,5 @@ def test_the_iteration_script_prints_what_was_done_after_each_failure(tmp_path: 
         text=True,
         check=False,
     )
-    assert wrong.returncode == 1
+    assert wrong.returncode == 2
     assert "prompt cannot be read" in wrong.stderr

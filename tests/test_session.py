@@ -130,6 +130,7 @@ async def test_the_report_as_json_has_the_documented_form(ask: Ask) -> None:
         "cost": None,
         "seconds": 0.0,
         "end": "finished",
+        "injected": "",
     }
     assert body["answer"] == report.markdown
     assert Report.model_validate_json(report.to_json()) == report
@@ -148,7 +149,10 @@ async def test_a_model_that_hides_a_failure_cannot_hide_it_from_the_reader(ask: 
     assert report.topics[0].state == "partial"
     (gap,) = report.gaps
     assert (gap.topic, gap.source, gap.error_type) == ("T1", "archive", "unavailable")
-    assert "archive could not be searched for “kariba dam”: unavailable after 3 attempts" in report.markdown
+    assert (
+        "archive could not be searched for “kariba dam” (unavailable, 3 attempts): refused the connection"
+        in report.markdown
+    )
     assert "Partly covered: archive (unavailable) could not be searched" in report.markdown
     assert report.exit_code == 3
 
@@ -212,7 +216,7 @@ async def test_partial_results_of_a_failure_can_be_cited_and_the_topic_stays_par
     assert script.results(1)[0]["is_error"] is True
     assert script.results(1)[0]["content"]["partialResults"][0]["id"] == "S1"
     assert report.topics[0].state == "partial"
-    assert "1 result that had arrived before was kept" in report.markdown
+    assert "kept: 1 result that had arrived before" in report.markdown
 
 
 async def test_topics_without_searches_are_not_attempted_and_that_is_a_gap(ask: Ask) -> None:
@@ -334,7 +338,7 @@ async def test_the_coordinators_own_remarks_are_shown_as_its_own(ask: Ask) -> No
     """What the model says it did not find is told, and changes no state."""
     remarks = [{"topic_id": "T1", "what": "The cost is not in wiki."}]
     report, _ = await ask([search()], findings(finding(), open_points=remarks), sections())
-    assert "The coordinator's own remarks" in report.markdown
+    assert "The model itself says of what is open" in report.markdown
     assert report.topics[0].state == "covered"
 
 
@@ -474,3 +478,38 @@ async def test_a_repeated_empty_query_reaches_the_server_once(ask: Ask, monkeypa
     assert [body["status"] for body in shown] == ["empty", "failed", "failed"]
     assert [body.get("errorType") for body in shown] == [None, "blocked", "blocked"]
     assert report.topics[0].state == "searched_empty"
+
+
+async def test_injected_faults_are_told_on_top_of_the_report(ask: Ask) -> None:
+    """A saved report of a fault test cannot be taken for an answer."""
+    report, _ = await ask([search()], findings(), inject="wiki:empty")
+    assert "This is a test, not an answer" in report.markdown[:300]
+    assert report.run.injected == "wiki:empty"
+
+
+async def test_a_spent_limit_is_named_with_the_option_that_raises_it(ask: Ask) -> None:
+    """A topic for which no turn was left says so, and how to give it more."""
+    plan = [tool_use("plan_topics", topics=["a", "b"])]
+    report, _ = await ask(plan, findings(), limits=Limits(turns=2))
+    assert {gap.error_type for gap in report.gaps} == {"not_attempted"}
+    assert "the limit of 2 turns was reached" in report.gaps[0].why
+    assert report.gaps[0].try_next == ("raise --max-turns",)
+
+
+async def test_planning_costs_no_search(ask: Ask) -> None:
+    """With one search allowed, a plan and a search fit."""
+    plan = [tool_use("plan_topics", topics=["the date"])]
+    report, _ = await ask(plan, [search()], findings(finding()), sections(), limits=Limits(calls=1))
+    assert report.topics[0].state == "covered"
+
+
+async def test_matches_without_a_statement_are_shown(ask: Ask) -> None:
+    """A topic without an answer still tells which passages matched, so that a reader can look."""
+    report, _ = await ask([search()], findings())
+    assert "Passages that matched, from which no statement was made:\n\n- Title — test:Title" in report.markdown
+
+
+async def test_a_folder_that_no_source_reads_is_refused(ask: Ask, tmp_path: Path) -> None:
+    """`docs` without the source local is not ignored in silence."""
+    with pytest.raises(SourcesError, match="leave out local"):
+        await ask([search()], docs=tmp_path)

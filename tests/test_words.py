@@ -54,6 +54,8 @@ def test_terms_are_words_numbers_and_pairs_of_characters(text: str, expected: li
         ("When was the Kariba Dam finished, and who built the dam?", ["kariba", "dam", "finish", "built"]),
         ("Когда была достроена плотина Кариба?", ["достро", "плотин", "кариб"]),
         ("カリバダムはいつ", ["カリ", "リバ", "バダ", "ダム", "ムは"]),
+        ("What is the difference between a dam and a weir?", ["dam", "weir"]),
+        ("Чем может отличаться плотина?", ["плотин"]),
         ("Who is who?", ["who", "is"]),
         ("???", []),
     ],
@@ -80,6 +82,25 @@ def test_a_question_is_reduced_to_what_it_is_about(question: str, expected: list
             "В 1959 г. её достроили, т.е. закрыли. А. С. Попов против и т.д. Высота 128,5 м.",
             ["В 1959 г. её достроили, т.е. закрыли.", "А. С. Попов против и т.д.", "Высота 128,5 м."],
         ),
+        (
+            "Works for Foo Corp. Эта компания стара. It is of Bar Inc. The firm is new. Not Foo Co. Ltd. Bar.",
+            [
+                "Works for Foo Corp.",
+                "Эта компания стара.",
+                "It is of Bar Inc.",
+                "The firm is new.",
+                "Not Foo Co. Ltd. Bar.",
+            ],
+        ),
+        (
+            "Достроена в 1959 г. Её высота 128 м. Живёт в г. С. Посад.",
+            ["Достроена в 1959 г.", "Её высота 128 м.", "Живёт в г. С. Посад."],
+        ),
+        (
+            "The FAQ\tChapter 2. The dam\n\nIt is Part 2. Read on.",
+            ["The FAQ\tChapter 2. The dam", "It is Part 2.", "Read on."],
+        ),
+        ("Chapter 2. The dam\n\nГлава 7.1. Плотина", ["Chapter 2. The dam", "Глава 7.1. Плотина"]),
         ("大坝建成。高128米！「真的？」是。", ["大坝建成。", "高128米！", "「真的？」", "是。"]),
         ("It is (they say) “done.” Cited.[12] Really.", ["It is (they say) “done.”", "Cited.[12]", "Really."]),
         ("one line\nof prose. Then\nmore.\n\nNew paragraph", ["one line\nof prose.", "Then\nmore.", "New paragraph"]),
@@ -94,11 +115,11 @@ def test_a_question_is_reduced_to_what_it_is_about(question: str, expected: list
     ],
 )
 def test_sentences_end_where_a_reader_would_end_them(text: str, expected: list[str]) -> None:
-    """Abbreviations, initials and decimals end none; headings, list items and table rows are one each."""
+    """Abbreviations, initials, decimals and "Chapter 2." end none; headings, list items and table rows are one each."""
     assert sentences(text) == expected
 
 
-@pytest.mark.parametrize("unit", [".", ". ", "a", "> ", "# ", "(.", '."', "'s", "1. ", "中", "é", "\t", "- ."])
+@pytest.mark.parametrize("unit", [".", ". ", "a", "> ", "# ", "(.", '."', "'s", "1. ", "中", "é", "\t", "- .", "Co. "])
 def test_a_megabyte_of_one_thing_is_read_in_reasonable_time(unit: str) -> None:
     """A hostile or broken file costs time in proportion to its size: each of these takes well under a second."""
     text = unit * (1_000_000 // len(unit))

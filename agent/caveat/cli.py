@@ -45,14 +45,14 @@ Environment:
   CAVEAT_MODEL                            the model's name (--model)
   CAVEAT_WIKIPEDIA_URL                    another MediaWiki API; {{language}} stands for the query's language
   CAVEAT_CONTACT                          your address, sent to public services in the User-Agent
-  CAVEAT_HOME                             where runs and stored answers are kept
+  CAVEAT_HOME                             where runs and stored answers are kept; old runs may be deleted
 
 \b
 Fault injection (--inject), to watch it recover:
 {"".join(f"  {line}" + chr(10) for line in GRAMMAR.splitlines())}
 \b
 Exit codes:
-  0    every topic is covered, or was searched and is not there
+  0    every topic is covered, or was searched without finding an answer
   3    a report with gaps
   2    wrong usage; nothing was spent
   4    no report was possible; the reason is on standard error
@@ -74,22 +74,29 @@ def main() -> None:
     metavar="NAME,…",
     help="Sources to use, in order: local, wikipedia.  [default: local (with --docs) and wikipedia]",
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the report here, as Markdown.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the report here, as Markdown; - for standard output.",
+)
 @click.option("--json", "json_out", metavar="FILE", help="Write the report as JSON; - for standard output.")
 @click.option("--model", metavar="NAME", help="The model to ask.  [default: CAVEAT_MODEL, else claude-sonnet-5-5]")
 @click.option("--offline", is_flag=True, help="Use the embedded stand-in even if a key is set.")
-@click.option("--inject", default="", metavar="FAULTS", help="Make calls fail on purpose; see below.")
+@click.option("--inject", default="", metavar="FAULTS", help="Make calls fail on purpose; the grammar is above.")
 @click.option("--max-turns", type=click.IntRange(2, 100), default=16, show_default=True, help="Model turns at most.")
 @click.option("--max-calls", type=click.IntRange(1, 500), default=48, show_default=True, help="Searches at most.")
 @click.option(
     "--max-tokens", type=click.IntRange(1_000), default=400_000, show_default=True, help="Tokens of retrieval at most."
 )
-@click.option("--quiet", "-q", is_flag=True, help="No progress on standard error.")
-@click.option("--verbose", "-v", is_flag=True, help="Progress with every model turn.")
+@click.option("--quiet", "-q", is_flag=True, help="Nothing on standard error but errors.")
+@click.option("--verbose", "-v", is_flag=True, help="Progress with every turn and every search.")
 def ask(
     question: str, docs: Path | None, sources: str | None, out: Path | None, json_out: str | None, **options: Any
 ) -> None:
     """Check all that can be checked before anything is spent, research, deliver, and exit with the report's code."""
+    if options["quiet"] and options["verbose"]:
+        raise click.UsageError("--quiet and --verbose exclude each other")
+    out = None if out == Path("-") else out
     text = _question(question)
     names = _sources(sources, docs)
     if docs is not None:
@@ -110,7 +117,7 @@ def ask(
             quiet=options["quiet"],
             verbose=options["verbose"],
         )
-        _deliver(report, out, json_out)
+        _deliver(report, out, json_out, quiet=options["quiet"])
     if report.exit_code and not options["quiet"]:
         _tell("caveat: the report has gaps (exit code 3)")
     sys.exit(report.exit_code)
@@ -231,10 +238,10 @@ def _interrupts_leave() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _deliver(report: Report, out: Path | None, json_out: str | None) -> None:
+def _deliver(report: Report, out: Path | None, json_out: str | None, *, quiet: bool) -> None:
     """Write the report where it was asked for; what cannot be written is said, with where the run keeps its copy."""
     try:
-        _write(report, out, json_out)
+        _write(report, out, json_out, quiet=quiet)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -248,7 +255,7 @@ def _deliver(report: Report, out: Path | None, json_out: str | None) -> None:
         _leave(EXIT_NO_REPORT)
 
 
-def _write(report: Report, out: Path | None, json_out: str | None) -> None:
+def _write(report: Report, out: Path | None, json_out: str | None, *, quiet: bool) -> None:
     shown = False
     for path, text in (
         (out, report.markdown),
@@ -258,7 +265,8 @@ def _write(report: Report, out: Path | None, json_out: str | None) -> None:
             continue
         try:
             path.write_text(text, encoding="utf-8")
-            _tell(f"caveat: wrote {path}")
+            if not quiet:
+                _tell(f"caveat: wrote {path}")
         except OSError as error:
             _tell(f"caveat: cannot write {path} ({error.strerror}); here it is instead:")
             click.echo(text)
@@ -268,9 +276,10 @@ def _write(report: Report, out: Path | None, json_out: str | None) -> None:
     elif out is None and json_out is None and not shown:
         if sys.stdout is not None and sys.stdout.isatty():
             from rich.console import Console  # noqa: PLC0415
+            from rich.theme import Theme  # noqa: PLC0415
 
             from caveat.render import print_report  # noqa: PLC0415
 
-            print_report(report, Console())
+            print_report(report, Console(theme=Theme({"markdown.code": "bold cyan"})))
         else:
             click.echo(report.markdown, nl=False)

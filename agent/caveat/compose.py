@@ -12,7 +12,7 @@ from caveat.ledger import Entry, Ledger
 from caveat.loop import AgentEnd
 from caveat.report import UNASSIGNED, Gap, ModelNote, Query, Report, ReportClaim, ReportSource, Run, Topic
 from caveat.synthesis import CITATION, Synthesis, TopicClaims, cited_claims
-from caveat_tools.outcome import Failed
+from caveat_tools.outcome import Failed, results_of
 from caveat_tools.plain_text import one_line
 
 TRY_NEXT: Final[dict[str, str]] = {
@@ -111,8 +111,8 @@ def gaps_of(material: Material, topics: Sequence[Topic]) -> tuple[Gap, ...]:
                     topic=topic.id,
                     source="",
                     error_type="not_attempted",
-                    why="nothing was searched for this topic",
-                    try_next=("ask about this topic alone",),
+                    why="nothing was searched for this topic" + _because_spent(material.end),
+                    try_next=(_raise(material.end) or "ask about this topic alone",),
                 )
             )
     for source, failures in _by_source([e for e in material.ledger.of(None) if e.is_access_failure]).items():
@@ -121,10 +121,10 @@ def gaps_of(material: Material, topics: Sequence[Topic]) -> tuple[Gap, ...]:
         gaps.append(
             Gap(
                 topic=None,
-                source="model",
+                source="run" if material.end.reason == "stopped" else "model",
                 error_type=material.end.reason,
                 why=f"the research did not come to its end: {material.end.detail}",
-                try_next=("ask again",),
+                try_next=(_raise(material.end) or "ask again",),
             )
         )
     gaps += [
@@ -132,6 +132,15 @@ def gaps_of(material: Material, topics: Sequence[Topic]) -> tuple[Gap, ...]:
         for why in material.unread
     ]
     return tuple(gaps)
+
+
+def _because_spent(end: AgentEnd) -> str:
+    return f": the limit of {' and '.join(end.spent)} was reached" if end.spent else ""
+
+
+def _raise(end: AgentEnd) -> str:
+    options = {"turns": "--max-turns", "searches": "--max-calls", "tokens": "--max-tokens"}
+    return " and ".join(f"raise {options[limit.split()[-1]]}" for limit in end.spent)
 
 
 def _by_source(entries: Sequence[Entry]) -> dict[str, list[Failed]]:
@@ -144,21 +153,27 @@ def _by_source(entries: Sequence[Entry]) -> dict[str, list[Failed]]:
 
 def _gap(topic: str | None, source: str, failures: Sequence[Failed]) -> Gap:
     last = failures[-1]
-    attempts = sum(failure.attempts for failure in failures)
-    asked = (
-        f"after {attempts} attempts" if attempts > 1 else "at the first attempt" if attempts else "without being asked"
-    )
-    partial = sum(len(failure.partial_results) for failure in failures)
-    kept = "" if not partial else f"; {partial} result that had arrived before was kept"
-    kept = kept if partial < 2 else f"; {partial} results that had arrived before were kept"
     queries = ", ".join(dict.fromkeys(f"“{failure.attempted_query}”" for failure in failures))
+    tried = [
+        last.error_type,
+        *_counted(len(failures), "search"),
+        *_counted(sum(f.attempts for f in failures), "attempt"),
+    ]
+    partial = sum(len(failure.partial_results) for failure in failures)
+    kept = "".join(f"; kept: {number} that had arrived before" for number in _counted(partial, "result", least=1))
     return Gap(
         topic=topic,
         source=source,
         error_type=last.error_type,
-        why=f"{source} could not be searched for {queries}: {last.error_type} {asked}: {last.message}{kept}",
+        why=f"{source} could not be searched for {queries} ({', '.join(tried)}): {last.message}{kept}",
         try_next=(TRY_NEXT.get(last.error_type, "ask again later").format(source=source),),
     )
+
+
+def _counted(number: int, word: str, least: int = 2) -> list[str]:
+    """Return "3 attempts" and the like, or nothing where the number is too small to mention."""
+    plural = "" if number == 1 else "es" if word.endswith("ch") else "s"
+    return [f"{number} {word}{plural}"] if number >= least else []
 
 
 def report_claims(material: Material) -> tuple[ReportClaim, ...]:
@@ -222,6 +237,7 @@ def compose(material: Material, synthesis: Synthesis | None, run: Run) -> Report
                     claims[topic.id],
                     [gap for gap in gaps if gap.topic == topic.id],
                     _why_no_prose(synthesis, topic.id),
+                    [] if claims[topic.id] else _matches(material.ledger, topic.id),
                 )
             }
         )
@@ -241,6 +257,12 @@ def compose(material: Material, synthesis: Synthesis | None, run: Run) -> Report
         run=run,
     )
     return report.model_copy(update={"answer": render.markdown(report)})
+
+
+def _matches(ledger: Ledger, topic: str) -> list[str]:
+    """Return where the passages stand that were found for a topic, once each: for the reader to look at."""
+    results = [result for entry in ledger.of(topic) for result in results_of(entry.outcome)]
+    return list(dict.fromkeys(f"{result.title} — {result.url}" for result in results))
 
 
 def _why_no_prose(synthesis: Synthesis | None, topic: str) -> str:

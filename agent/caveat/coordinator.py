@@ -111,6 +111,7 @@ class PlanTopicsTool:
     ledger: Ledger
     name: str = "plan_topics"
     closes: bool = False
+    is_free: bool = True
     arguments: type[BaseModel] = PlanTopics
 
     def definition(self) -> dict[str, Any]:
@@ -139,6 +140,7 @@ class SearchTool:
     searcher: Searcher
     name: str = "search"
     closes: bool = False
+    is_free: bool = False
     arguments: type[BaseModel] = SearchArguments
 
     def definition(self) -> dict[str, Any]:
@@ -184,6 +186,7 @@ class ReportFindingsTool:
     sent_back: bool = False
     name: str = "report_findings"
     closes: bool = True
+    is_free: bool = True
     arguments: type[BaseModel] = ReportFindings
 
     def definition(self) -> dict[str, Any]:
@@ -242,6 +245,7 @@ class OwnTool:
     call: Callable[[Any], Awaitable[Any]]
     ledger: Ledger | None = None
     closes: bool = False
+    is_free: bool = False
 
     def definition(self) -> dict[str, Any]:
         """Return the tool's definition."""

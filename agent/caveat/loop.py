@@ -73,6 +73,10 @@ class Tool(Protocol):
         """True for the tool that hands over the agent's work; it runs even when the budget is spent."""
 
     @property
+    def is_free(self) -> bool:
+        """True for a tool whose calls are not counted against the limit of calls."""
+
+    @property
     def arguments(self) -> type[BaseModel]:
         """The pydantic model of the arguments."""
 
@@ -88,12 +92,16 @@ class Tool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentEnd:
-    """How an agent ended: why, in which words for a reader, after how many complete turns, and all that was said."""
+    """How an agent ended: why, in which words for a reader, after how many complete turns, and all that was said.
+
+    `spent` names the limits that it met on the way, such as "12 turns"; also where it still handed its work over.
+    """
 
     reason: EndReason
     detail: str
     turns: int
     messages: list[Message]
+    spent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,13 @@ class _Agent:
         return self.turns + 1 >= self.limits.turns or self.tokens >= self.limits.tokens
 
     def end(self, reason: EndReason, detail: str) -> AgentEnd:
-        return AgentEnd(reason, detail, self.turns, self.messages)
+        limits = self.limits
+        spent = {
+            f"{limits.turns} turns": self.turns >= limits.turns,
+            f"{limits.calls} searches": self.calls > limits.calls,
+            f"{limits.tokens} tokens": self.tokens >= limits.tokens,
+        }
+        return AgentEnd(reason, detail, self.turns, self.messages, tuple(name for name, met in spent.items() if met))
 
 
 async def run_agent(  # noqa: PLR0913 - the loop's seams
@@ -237,7 +251,7 @@ def _prepared(agent: _Agent, turn: Turn, use: Block, call: Call) -> _Job | Faile
     if call.last and not tool.closes:
         guidance = f"Call {agent.closing} with what you have."
         return _not_run(use, "budget_exhausted", "this was the last turn, so the call was not carried out", guidance)
-    if not tool.closes:
+    if not tool.closes and not tool.is_free:
         agent.calls += 1
         if agent.calls > agent.limits.calls:
             guidance = f"Call {agent.closing} with what you have."

@@ -155,6 +155,10 @@ class Model:
         try:
             async with deadline:
                 message = await self._message(system, messages, tools)
+        except ModelError as error:
+            if self.is_offline:
+                error.message = f"the embedded stand-in was made to fail: {error.kind}"
+            raise
         except TimeoutError:
             if not deadline.expired():
                 raise

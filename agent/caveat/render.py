@@ -11,6 +11,7 @@ from caveat.claims import Claim
 from caveat.ledger import Next, State
 from caveat.report import Gap, Query, Report, ReportClaim, Topic
 from caveat_tools.plain_text import markdown_text, plain
+from caveat_tools.search import age_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +38,7 @@ NEXT_WORDS: Final[dict[Next, str]] = {
     "went_on": "went on with what there was",
     "gave_up": "gave up",
 }
+MATCHES_SHOWN: Final = 3
 OFFLINE_NOTICE: Final = (
     "**No language model was used.** These are the sentences that match the question best, copied by fixed rules; "
     "nobody has judged whether they answer it. To have a model answer, set `ANTHROPIC_API_KEY`, or set "
@@ -44,23 +46,43 @@ OFFLINE_NOTICE: Final = (
 )
 
 
-def verdict(topics: Sequence[Topic], gaps: Sequence[Gap]) -> str:
+def verdict(report: Report) -> str:
     """Return the report's first sentence: how much of the question is covered, and whether there are gaps."""
+    topics = report.topics
     counts = {state: sum(topic.state == state for topic in topics) for state in STATE_WORDS}
-    parts = [f"{count} {STATE_WORDS[state]}" for state, count in counts.items() if count]
-    text = f"Topics: {len(topics)} — {', '.join(parts)}."
-    if gaps:
-        sources = ", ".join(dict.fromkeys(gap.source for gap in gaps if gap.source)) or "see below"
-        return f"{text} There are gaps ({sources}); they are listed under “What could not be looked up”."
-    return f"{text} Every source that was asked has answered."
+    several = len(topics) > 1
+    parts = ", ".join(
+        f"{count} {STATE_WORDS[s]}" if several else STATE_WORDS[s] for s, count in counts.items() if count
+    )
+    text = f"{len(topics)} topic{'s' if several else ''}: {parts}."
+    if not report.gaps:
+        return f"{text} Every source that was asked has answered."
+    sources = ", ".join(dict.fromkeys(gap.source for gap in report.gaps if gap.source))
+    where = f" ({sources})" if sources else ""
+    return f"{text} There are gaps{where}; they are listed under “What could not be looked up”."
 
 
 def topic_text(
-    topic: Topic, prose: str | None, claims: Mapping[str, Claim], gaps: Sequence[Gap], no_prose_because: str | None
+    topic: Topic,
+    prose: str | None,
+    claims: Mapping[str, Claim],
+    gaps: Sequence[Gap],
+    no_prose_because: str | None,
+    matches: Sequence[str],
 ) -> str:
-    """Return one topic's section: what it rests on, then prose, or its claims where there is none."""
+    """Return one topic's section: what it rests on, then prose, or its claims where there is none.
+
+    `matches` are the passages that were found for a topic without claims.
+    """
     lines = []
-    missing = ", ".join(dict.fromkeys(f"{gap.source} ({gap.error_type})" for gap in gaps if gap.source))
+    stored = {query.source for query in topic.queries if query.served_from == "snapshot"}
+    missing = ", ".join(
+        dict.fromkeys(
+            f"{gap.source} ({gap.error_type}{'; a stored answer was used' if gap.source in stored else ''})"
+            for gap in gaps
+            if gap.source
+        )
+    )
     asked = ", ".join(dict.fromkeys(query.source for query in topic.queries if query.status != "failed"))
     if topic.state == "partial":
         lines.append(f"*Partly covered: {missing} could not be searched, so this section may lack what is there.*")
@@ -70,9 +92,12 @@ def topic_text(
     elif topic.state == "not_attempted":
         lines.append("*Nothing was searched for this topic.*")
     elif topic.state == "searched_empty":
-        matches = any(query.status == "found" for query in topic.queries)
         what = "there were matches, but no verified statement came of them" if matches else "nothing found there"
         lines.append(f"*Searched in {asked}: {what}. That does not show that there is nothing elsewhere.*")
+    if matches:
+        shown = "\n".join(f"- {markdown_text(_single(match))}" for match in matches[:MATCHES_SHOWN])
+        more = f"\n- and {len(matches) - MATCHES_SHOWN} more" if len(matches) > MATCHES_SHOWN else ""
+        lines.append(f"Passages that matched, from which no statement was made:\n\n{shown}{more}")
     if prose is not None:
         lines.append(_defanged(prose))
     elif claims:
@@ -86,7 +111,8 @@ def topic_text(
 
 def markdown(report: Report) -> str:
     """Return the whole report as Markdown. All text from sources and models is made harmless."""
-    return _joined([*_answer(report), _coverage_table(report), *_record(report)])
+    title = f"# {markdown_text(_single(report.question))}"
+    return _joined([title, *_answer(report), _coverage_table(report), *_record(report)])
 
 
 def _joined(blocks: Iterable[str]) -> str:
@@ -95,11 +121,13 @@ def _joined(blocks: Iterable[str]) -> str:
 
 def _answer(report: Report) -> list[str]:
     """Return what stands before the coverage table: verdict, topics, and the table's heading."""
-    blocks = [f"# {markdown_text(_single(report.question))}"]
+    blocks = []
+    if report.run.injected:
+        faults = markdown_text(_single(report.run.injected))
+        blocks.append(f"> **This is a test, not an answer.** Faults were injected on purpose: {faults}.")
     if report.run.offline:
         blocks.append(f"> {OFFLINE_NOTICE}")
-    blocks.append(f"**{verdict(report.topics, report.gaps)}**")
-    blocks += [f"*{markdown_text(note)}*" for note in report.notes]
+    blocks.append(f"**{verdict(report)}**")
     for topic in report.topics:
         blocks.append(f"## {markdown_text(topic.topic)}")
         blocks.append(topic.text)
@@ -129,6 +157,7 @@ def print_report(report: Report, console: Console) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    console.print(Text(_single(report.question), "bold"), end="\n\n")
     console.print(Markdown(_joined(_answer(report)), hyperlinks=False))
     table = Table()
     for heading in ("topic", "state", "found", "empty", "failed"):
@@ -205,7 +234,8 @@ def _unverified(claims: Sequence[ReportClaim]) -> list[str]:
 
 def _model_notes(report: Report, topic: str | None) -> list[str]:
     rows = [f"- {markdown_text(_single(note.what))}" for note in report.model_notes if note.topic == topic]
-    return ["The coordinator's own remarks on what it did not find:\n\n" + "\n".join(rows)] if rows else []
+    who = "The stand-in" if report.run.offline else "The model"
+    return [f"{who} itself says of what is open:\n\n" + "\n".join(rows)] if rows else []
 
 
 def _source_list(report: Report) -> str:
@@ -217,7 +247,7 @@ def _source_list(report: Report) -> str:
     rows = []
     for source in report.sources:
         age = source.snapshot_age_seconds
-        stored = "" if age is None else f"; a stored answer, {age // 86_400} days old when used"
+        stored = "" if age is None else f"; a stored answer, {age_in_words(age)} old when used"
         place = f"{source.source}, retrieved {source.retrieved_at}{stored}"
         rows.append(f"- [{source.id}] {markdown_text(source.title)} — {_address(source.url)} ({place})")
         rows += [f"  > {markdown_text(_single(quote))}" for quote in dict.fromkeys(quotes.get(source.id, []))]
@@ -226,15 +256,20 @@ def _source_list(report: Report) -> str:
 
 def _about(report: Report) -> str:
     run = report.run
-    cost = "not counted" if run.cost is None else f"{run.cost:.2f} USD"
-    who = "the embedded model (no language model)" if run.offline else f"the model {run.model}"
-    return (
-        "Code found every quote above in the stored text of its source, and wrote the coverage, the gaps and this "
-        "section. Whether a quote supports its statement is "
-        + ("not judged by anybody" if run.offline else "the model's judgement")
-        + f".\n\nRun {run.id}, {who}: {run.model_calls} model calls, {run.tool_calls} tool calls, {run.input_tokens} "
-        f"tokens in, {run.output_tokens} out, cost {cost}, {run.seconds:.1f} s."
+    quotes = (
+        "Code found every quote above in the stored text of its source, and wrote" if report.sources else "Code wrote"
     )
+    judged = "is not judged by anybody" if run.offline else "is the model's judgement"
+    paragraphs = [
+        f"{quotes} the coverage, the gaps and this section. Whether a quote supports its statement {judged}.",
+        *(markdown_text(_single(note)) for note in report.notes),
+    ]
+    calls = f"{run.tool_calls} search{'' if run.tool_calls == 1 else 'es'}, {run.seconds:.1f} s"
+    if run.offline:
+        return "\n\n".join([*paragraphs, f"Run {run.id}, the embedded stand-in (no language model): {calls}."])
+    cost = "not counted" if run.cost is None else f"{run.cost:.2f} USD"
+    used = f"{run.model_calls} model calls, {run.input_tokens} tokens in, {run.output_tokens} out, cost {cost}"
+    return "\n\n".join([*paragraphs, f"Run {run.id}, the model {markdown_text(run.model)}: {used}, {calls}."])
 
 
 def _address(url: str) -> str:

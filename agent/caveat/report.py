@@ -80,7 +80,10 @@ class ModelNote(Wire):
 
 
 class Run(Wire):
-    """The run in numbers. `cost` is None where no price is known; `end` says how retrieval ended."""
+    """The run in numbers. `cost` is None where no price is known; `end` says how retrieval ended.
+
+    `injected` holds the faults that were injected on purpose: such a report is a test, not an answer.
+    """
 
     id: str
     model: str
@@ -92,6 +95,7 @@ class Run(Wire):
     cost: float | None
     seconds: float
     end: str
+    injected: str = ""
 
 
 class Report(Wire):

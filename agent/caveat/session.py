@@ -41,7 +41,7 @@ UNREAD_NAMED: Final = 5
 async def research(  # noqa: PLR0913 - the library's front door: every seam has a default
     question: str,
     *,
-    sources: Sequence[Source | str] = ("wikipedia",),
+    sources: Sequence[Source | str] | None = None,
     docs: Path | None = None,
     tools: Sequence[OwnTool] = (),
     model: Model | str | None = None,
@@ -57,18 +57,21 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
 ) -> Report:
     """Research a question and return the report. Works inside a running event loop, several at once.
 
-    `sources` are names of built-in sources or objects of your own (see `caveat_tools.source.Source`); `docs` is the
-    folder that the source `local` searches. `tools` are offered to the model beside the built-in ones. `inject` is a
-    fault injection in the grammar of `caveat_tools.faults`. `model` is a name, or a Model of your own. `prompts` maps a
-    role (coordinator, synthesis) to a file that takes the place of the built-in prompt. `stop.ask()` ends the work
-    early, with a report of what there is. `home` is where runs and stored answers are kept.
+    `sources` are names of built-in sources or objects of your own (see `caveat_tools.source.Source`), by default
+    `local` (with `docs`) and `wikipedia`; `docs` is the folder that `local` searches. `tools` are offered to the model
+    beside the built-in ones. `inject` is a fault injection in the grammar of `caveat_tools.faults`. `model` is a name,
+    or a Model of your own. `prompts` maps a role (coordinator, synthesis) to a file that takes the place of the
+    built-in prompt. `stop.ask()` ends the work early, with a report of what there is. `home` is where runs and stored
+    answers are kept.
 
     Raises QuestionError, SourcesError, FaultSyntaxError or PromptError before anything is spent; NoReportError when the
     model never answers. Failures of sources, and of the model later on, are in the report and raise nothing.
     """
     question = checked_question(question)
     clock, limits, stop = clock or SystemClock(), limits or Limits(), stop or Stop()
-    faults = parse_faults(inject, checked_names(sources))
+    if sources is None:
+        sources = ("local", "wikipedia") if docs else ("wikipedia",)
+    faults = parse_faults(inject, checked_names(sources, docs))
     started, run_id = clock.monotonic(), f"{clock.now():%Y-%m-%d}-{new_id()}"
     notes: list[str] = []
 
@@ -86,6 +89,10 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
         llm = await _model(model, clock, faults, resources, on_event, offline=offline)
+        if llm.is_offline and model:
+            on_event(Notice(f"the model {model} is not asked: there is no key and no base URL, or --offline is given"))
+        if inject:
+            on_event(Notice(f"faults are injected on purpose: {inject}"))
         on_event(RunStarted(run_id, llm.name, llm.is_offline, tuple(source.name for source in ready)))
         ledger = Ledger(question, lambda: f"{clock.now():%Y-%m-%dT%H:%M:%SZ}")
         searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
@@ -131,6 +138,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             cost=None,
             seconds=round(clock.monotonic() - started, 1),
             end=end.reason,
+            injected=inject,
         )
         report = compose(material, synthesis, run)
         store.keep(report, {"coordinator": end, "synthesis": synthesis.end if synthesis else None})
@@ -142,6 +150,8 @@ def checked_question(question: str) -> str:
     text = plain(question).strip()
     if not text:
         raise QuestionError("the question is empty; say what to find out")
+    if not any(char.isalnum() for char in text):
+        raise QuestionError("the question holds no word; say what to find out")
     if len(text) > MAX_QUESTION_CHARS:
         raise QuestionError(
             f"the question has {len(text):,} characters, and {MAX_QUESTION_CHARS:,} are possible; "
@@ -150,18 +160,22 @@ def checked_question(question: str) -> str:
     return text
 
 
-def checked_names(sources: Sequence[Source | str]) -> list[str]:
-    """Return the sources' names. Raises SourcesError where there is none, or one twice."""
+def checked_names(sources: Sequence[Source | str], docs: Path | None) -> list[str]:
+    """Return the sources' names. Raises SourcesError where there is none, one twice, or a folder that none reads."""
     names = [source if isinstance(source, str) else source.name for source in sources]
     if not names:
         raise SourcesError("no source is given; there must be something to search")
     if len(set(names)) < len(names):
         raise SourcesError(f"two sources have the same name: {', '.join(names)}")
+    if docs is not None and "local" not in names:
+        raise SourcesError(f"the folder {docs} is given, but the sources ({', '.join(names)}) leave out local")
     return names
 
 
 def _retryable(kind: ErrorKind) -> str:
-    return {(False,): "never retryable", (True,): "retryable"}.get(tuple(kind.retryable), "see isRetryable")
+    if len(kind.retryable) > 1:
+        return "see isRetryable"
+    return "retryable" if True in kind.retryable else "never retryable"
 
 
 def prompt_values(limits: Limits, sources: Sequence[Source]) -> dict[str, str]:

@@ -76,6 +76,7 @@ class WriteSectionsTool:
     sent_back: bool = False
     name: str = "write_sections"
     closes: bool = True
+    is_free: bool = True
     arguments: type[BaseModel] = WriteSections
 
     def definition(self) -> dict[str, Any]:

@@ -24,6 +24,8 @@ _LONGEST_HEADING: Final = 120
 # ---- bytes to text
 
 _HIGH_LETTERS: Final = re.compile(rb"[\xa8\xb8\xc0-\xff]+")
+_KOI8_SMALL: Final = re.compile(rb"[\xc0-\xdf]")
+_MOST: Final = 0.75
 
 
 def decode(data: bytes) -> str | None:
@@ -35,11 +37,12 @@ def decode(data: bytes) -> str | None:
 
 
 def _decoded(data: bytes) -> str | None:
-    """Decode a document: by its byte order mark, else as UTF-8, else as Windows-1251 or Windows-1252; None if binary.
+    """Decode a document: by its byte order mark, else as UTF-8, KOI8-R, Windows-1251 or Windows-1252; None if binary.
 
-    Text that is UTF-8 but for a few broken bytes stays UTF-8, with U+FFFD for those. Of the two Windows code pages,
-    1251 (Cyrillic) is taken where at least half of the letters beyond ASCII stand next to another one, as they do in
-    Russian words and not in French or German ones. Every other encoding comes out as wrong letters of one of them.
+    Text that is UTF-8 but for a few broken bytes stays UTF-8, with U+FFFD for those. A Cyrillic code page is taken
+    where at least half of the letters beyond ASCII stand next to another one, as they do in Russian words and not in
+    French or German ones; of the two, KOI8-R where most of them are in the half of the table that holds its small
+    letters and the capitals of Windows-1251. Every other encoding comes out as wrong letters of one of them.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
@@ -52,8 +55,9 @@ def _decoded(data: bytes) -> str | None:
     if text.count("\ufffd") * 10 < len(text) - len(text.encode("ascii", "ignore")):
         return text
     runs = [len(run) for run in _HIGH_LETTERS.findall(data)]
-    cyrillic = 2 * sum(length for length in runs if length > 1) >= sum(runs) > 0
-    return data.decode("cp1251" if cyrillic else "cp1252", "replace")
+    if not 2 * sum(length for length in runs if length > 1) >= sum(runs) > 0:
+        return data.decode("cp1252", "replace")
+    return data.decode("koi8-r" if len(_KOI8_SMALL.findall(data)) > _MOST * sum(runs) else "cp1251", "replace")
 
 
 # ---- text to passages
@@ -185,6 +189,8 @@ _TAG: Final = re.compile(
 )
 _TAG_INSIDE: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][^\s/<>]*+)[^<>]*>|<[!?/][^<>]*>")
 _ENDLESS_REFERENCE: Final = re.compile(r"&#[0-9]{10,};?")
+_NUMBER: Final = re.compile(r"[-−+]?\d")
+_LINK_TO_HEADING: Final = "¶ \n"  # as Sphinx and others show it behind each heading
 _SPACES: Final = re.compile(r"\s+")
 _SPACES_BEFORE_BREAK: Final = re.compile(r"(?<![ \t])[ \t]+\n")  # looks behind, or a row of spaces costs n²
 
@@ -240,6 +246,7 @@ class _HtmlReader:
         self._title: list[str] = []
         self._preformatted = False
         self._level = 0  # of the heading that is open
+        self._raised = False  # inside <sup>, before its text
         self._block: list[str] = []
         self._line = 0  # on which the block's first character stands
 
@@ -260,6 +267,7 @@ class _HtmlReader:
     def _start(self, name: str) -> None:
         if self._inside and self._inside[-1] in _RAW:
             return
+        self._raised = self._raised or name == "sup"
         if not self._inside and _BLOCK.fullmatch(name):
             self._end_block()
             self._level = _HEADINGS.get(name, self._level)
@@ -272,6 +280,8 @@ class _HtmlReader:
             self._block.append("\t")
 
     def _end(self, name: str) -> None:
+        if name == "sup":
+            self._raised = False
         if name in self._inside:
             del self._inside[self._inside.index(name) :]
         elif _BLOCK.fullmatch(name) and not self._inside:
@@ -292,14 +302,20 @@ class _HtmlReader:
             data = _SPACES.sub(" ", data)
             if not self._block or self._block[-1][-1:].isspace():
                 data = data.lstrip()
+        if self._raised and self._block and self._block[-1][-1:].isdigit() and _NUMBER.match(data):
+            data = f"^{data}"  # or 2<sup>64</sup> would read 264
         if data:
             self._block.append(data)
+            self._raised = False
 
     def _end_block(self) -> None:
         text = _SPACES_BEFORE_BREAK.sub("\n", "".join(self._block)).strip() if self._line else ""
-        if text and self._level and len(text) <= _LONGEST_HEADING:
-            self.document.open_section(self._level, " ".join(text.split()), self._line, text)
-        elif text:
+        if self._level:
+            text = text.rstrip(_LINK_TO_HEADING)
+        if text and self._level:
+            heading = clip(" ".join(text.split()), _LONGEST_HEADING)[0]
+            self.document.open_section(self._level, heading, self._line, text)
+        if text and (not self._level or len(text) > _LONGEST_HEADING):
             paragraphs = self.document.sections[-1].paragraphs
             paragraphs.extend((self._line, piece) for piece in _pieces(text + "\n\n") if piece.strip())
         if text:

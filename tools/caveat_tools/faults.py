@@ -25,7 +25,7 @@ MODEL_FAULTS: Final = (
 )
 GRAMMAR: Final = f"""\
 TARGET:FAULT for every call, TARGET:FAULT*N for the first N, TARGET:FAULT@N for the N-th only; comma-separated.
-TARGET is a source's name, model, or * for every source.
+TARGET is a source's name, model, or * for every source. Each attempt of a retry is a call of its own.
 FAULT is one of {" ".join(FAULTS)};
 for model also {" ".join(f for f in MODEL_FAULTS if f not in FAULTS)}.
 Example: wikipedia:timeout*2,local:empty"""

@@ -103,6 +103,7 @@ class _Progress:
     passages: list[Passage] = field(default_factory=list)
     total: int | None = None
     attempts: int = 0
+    last_error: str = ""
 
     def add(self, passages: Sequence[Passage]) -> None:
         self.passages += [p for p in dict.fromkeys(passages[: MAX_RESULTS * 2]) if p not in self.passages]
@@ -218,7 +219,8 @@ class Searcher:
                 return refusal
             await self._stop.race(self._pages(desk.source, ask, so_far))
         except Stopped:
-            return self._failed(desk, ask, "cancelled", "stopped before the answer was complete", so_far=so_far)
+            after = f"; the last attempt: {so_far.last_error}" if so_far.last_error else ""
+            return self._failed(desk, ask, "cancelled", f"stopped before the answer was complete{after}", so_far=so_far)
         except SourceError as error:
             so_far.add(error.passages)
             return self._given_up(desk, ask, error, so_far)
@@ -259,6 +261,7 @@ class Searcher:
                 return await self._one_page(source, ask, cursor)
             except SourceError as error:
                 so_far.add(error.passages)
+                so_far.last_error = error.message
                 raise
 
         def waiting(wait: Waiting) -> None:
@@ -406,7 +409,7 @@ def _guidance(
         elif alternative == "simplify_query":
             steps.append(f"ask {name} with other or fewer words")
         elif alternative == "use_cached_snapshot" and stored is not None:
-            age = _age(stored.snapshot_age_seconds or 0)
+            age = age_in_words(stored.snapshot_age_seconds or 0)
             steps.append(f"repeat this call with use_snapshot: true (an answer stored {age} ago)")
         else:
             steps.append(f"search {alternative.removeprefix('try_source:')} for this topic")
@@ -420,7 +423,8 @@ def _guidance(
     return f"{choice[0].upper()}{choice[1:]}; if nothing helps, report that {name} could not be searched."
 
 
-def _age(seconds: int) -> str:
+def age_in_words(seconds: int) -> str:
+    """Return an age in the largest unit of which there are two: "3 days", "90 minutes"."""
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"

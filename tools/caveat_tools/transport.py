@@ -18,6 +18,7 @@ from caveat_tools.faults import FaultPlan
 MARKER_STATUS: Final = 599
 RAISE_HEADER: Final = "x-caveat-raise"
 AFTER_BODY_HEADER: Final = "x-caveat-raise-after-body"
+MAX_PART_BYTES: Final = 100_000
 
 _EXCEPTIONS: Final[dict[str, tuple[type[httpx2.TransportError], str]]] = {
     "timeout": (httpx2.ReadTimeout, "no answer in time"),
@@ -60,7 +61,7 @@ class MarkerTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(
                 200,
                 headers={"content-type": response.headers["content-type"]},
-                stream=_ThenRaise(await response.aread(), _exception(name, request)),
+                stream=_ThenRaise(await _beginning(response), _exception(name, request)),
             )
         return response
 
@@ -137,6 +138,16 @@ def _exception(name: str, request: httpx2.Request) -> httpx2.TransportError:
 
 def _wants_stream(request: httpx2.Request) -> bool:
     return request.method == "POST" and b'"stream":true' in request.content.replace(b'"stream": true', b'"stream":true')
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """Return the part of an answer that a marker holds; a server that sends markers of its own gets no more room."""
+    part = b""
+    async for chunk in response.aiter_bytes():
+        part += chunk
+        if len(part) > MAX_PART_BYTES:
+            break
+    return part
 
 
 class _ThenRaise(httpx2.AsyncByteStream):

@@ -91,12 +91,13 @@ _STOP_TERMS: Final = frozenset(
         who whom whose what when where why how which is are was were be been being am do does did done has have had
         having can could will would shall should must might i you he she it we they me him her us them my your his its
         our their many much any some such also just don isn aren wasn weren doesn didn hasn haven hadn wouldn couldn
-        shouldn
+        shouldn difference differ differs happen happens
         кто что кого чего кому чему кем чем ком чём когда где куда откуда почему зачем как какой какая какое какие
         каким какого каких сколько который которая которое которые чей чья чьё чьи ли же бы не ни да нет и или а но то
         это этот эта эти этого этой тот та те того был была было были быть есть будет будут является являются в во на
         с со к ко о об обо от до из за по под над при для без между через у я ты он она оно мы вы они его её их мой
-        твой наш ваш так такой там тут здесь ещё уже только также если чтобы потому
+        твой наш ваш так такой там тут здесь ещё уже только также если чтобы потому может могут можно должен должна
+        должно должны делает делают делать отличается отличаются отличие разница
         什么 什么时候 是什么 为什么 多少 哪里 哪个 怎么 如何 是谁 何时 무엇 언제 어디 누가 얼마"""
     )
 )
@@ -122,6 +123,11 @@ _ABBREVIATION: Final = re.compile(
     |(?!т\.[дп]$)(?:\w\.)+\w   # e.g, U.S, т.е; but т.д and т.п close a sentence""",
     re.VERBOSE,
 )
+# These may close a sentence as well, and do before a word that names nothing, such as "The" or "Это".
+_CLOSING_ABBREVIATION: Final = re.compile(r"inc|ltd|co|corp|jr|sr|гг?|вв?|др|тыс|млн|млрд|трлн|руб|коп")
+_NEXT_WORD: Final = re.compile(r"\s*([^\W\d_]+)\s")
+_LABEL: Final = re.compile(r"\s*[^\W\d_]+\s\d+(?:\.\d+)*")  # Chapter 2
+_LONGEST_LABEL: Final = 40
 
 
 def sentences(text: str) -> list[str]:
@@ -183,7 +189,10 @@ _BEFORE_A_WORD: Final = re.compile(r"[\s(\[«\"“„]")
 
 
 def _ends_sentence(text: str, begin: int, end: re.Match[str], last: int) -> bool:
-    """Say whether a stop ends a sentence: not before a small letter, nor after an abbreviation or an initial."""
+    """Say whether a stop ends a sentence: not before a small letter, nor after an abbreviation, an initial or a label.
+
+    A label is one word and a number, such as "Chapter 2", at the beginning of a sentence or of a table's cell.
+    """
     if end[0][0] in "。！？｡":
         return True
     following = _NOT_SPACE.search(text, end.end(), last)
@@ -194,9 +203,15 @@ def _ends_sentence(text: str, begin: int, end: re.Match[str], last: int) -> bool
     word = _BEFORE_A_WORD.split(text[max(begin, end.start() - 16) : end.start()])[-1]
     if len(word) == 1 and word.isupper():
         return False
+    cell = text.rfind("\t", max(begin, end.start() - _LONGEST_LABEL), end.start()) + 1 or begin
+    if end.start() - cell <= _LONGEST_LABEL and _LABEL.fullmatch(text, cell, end.start()):
+        return False
     word = word.casefold()
     if word == "no":
         return not (following and following[0].isdigit())
+    if _CLOSING_ABBREVIATION.fullmatch(word):
+        after = _NEXT_WORD.match(text, end.end(), last)
+        return after is not None and not _STOP_TERMS.isdisjoint(terms(after[1]))
     return not _ABBREVIATION.fullmatch(word)
 
 

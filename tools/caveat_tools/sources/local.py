@@ -14,6 +14,7 @@ import os
 import sqlite3
 import stat
 import threading
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -32,7 +33,9 @@ HTML: Final = frozenset({".html", ".htm", ".xhtml"})
 MAX_FILE_BYTES: Final = 20_000_000
 
 _CANDIDATES: Final = 200
-_ENOUGH_OF_QUERY: Final = 0.5
+_ENOUGH_OF_QUERY: Final = 0.6
+_ELSEWHERE: Final = 0.5  # what a term counts that stands in another passage of the same document
+_SENTENCE_TERMS: Final = 12  # a passage with fewer is a heading, a menu or a list of links
 _MAX_PATH_CHARS: Final = 400  # as shown: with its line it has to fit an address
 _MAX_KIND_CHARS: Final = 20
 _KINDS_NAMED: Final = 10
@@ -77,6 +80,7 @@ class LocalSource:
         self.other_kinds: dict[str, int] = {}
         """How many files are of a kind that is not read, by lower-case suffix ("" for files without one)."""
         self._folder = folder
+        self._last_rows: list[int] = []  # of each document; its passages follow each other
         self._lock = threading.Lock()
         self._index = _empty_index()
 
@@ -164,6 +168,7 @@ class LocalSource:
             self._index.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows)
         self.documents += 1
         self.passages += len(rows)
+        self._last_rows.append(self.passages)
         return None
 
     def _search(self, wanted: list[str], limit: int, offset: int) -> Page:
@@ -179,29 +184,51 @@ class LocalSource:
         return Page(passages, total=len(ranked), next_cursor=str(end) if end < len(ranked) else None)
 
     def _ranked(self, wanted: list[str]) -> list[int]:
-        """Return the rows that hold enough of the query by weight, best first; ties in the order of the files."""
-        counted = "SELECT doc FROM vocabulary WHERE term = ?"
-        weights = {
-            term: _weight((self._index.execute(counted, (term,)).fetchone() or (0,))[0], self.passages)
-            for term in wanted
-        }
-        enough = _ENOUGH_OF_QUERY * math.fsum(weights.values())
+        """Return the rows that hold enough of the query by weight, best first; ties in the order of the files.
+
+        What stands elsewhere in the same document counts half. Passages too short for a sentence come last.
+        """
         # A term is letters, digits and marks only: inside quotes no term can be FTS5 syntax.
+        match = {term: f'"{term}"' for term in wanted}
+        select = "SELECT rowid FROM passage WHERE passage MATCH ? ORDER BY rowid"
+        holding = {term: [row for (row,) in self._index.execute(select, (match[term],))] for term in wanted}
+        weights = {term: _weight(len(rows), self.passages) for term, rows in holding.items()}
+        enough = _ENOUGH_OF_QUERY * math.fsum(weights.values())
         candidates = self._index.execute(
-            "SELECT rowid FROM passage WHERE passage MATCH ? ORDER BY rank, rowid LIMIT ?",
-            (" OR ".join(f'"{term}"' for term in wanted), _CANDIDATES),
+            "SELECT rowid, body FROM passage WHERE passage MATCH ? ORDER BY rank, rowid LIMIT ?",
+            (" OR ".join(match.values()), _CANDIDATES),
         ).fetchall()
-        ranked = []
-        for (row,) in candidates:
-            held = self._index.execute("SELECT heading || ' ' || body FROM passage WHERE rowid = ?", (row,)).fetchone()
-            if math.fsum(weights[term] for term in weights.keys() & set(held[0].split())) >= enough:
-                ranked.append(row)
-        return ranked
+        long: list[int] = []
+        short: list[int] = []
+        for row, body in candidates:
+            first, last = self._document(row)
+            held = math.fsum(
+                weights[term] * (1.0 if _reaches(rows, row, row) else _ELSEWHERE)
+                for term, rows in holding.items()
+                if _reaches(rows, first, last)
+            )
+            if held >= enough:
+                (short if len(body.split()) < _SENTENCE_TERMS else long).append(row)
+        return long + short
+
+    def _document(self, row: int) -> tuple[int, int]:
+        """Return the first and the last row of the document that a row belongs to."""
+        number = bisect_left(self._last_rows, row)
+        return (self._last_rows[number - 1] + 1 if number else 1), self._last_rows[number]
+
+
+def _reaches(rows: list[int], first: int, last: int) -> bool:
+    """Say whether one of the sorted rows lies between two rows, both included."""
+    at = bisect_left(rows, first)
+    return at < len(rows) and rows[at] <= last
 
 
 def _weight(holding: int, of: int) -> float:
-    """Return the idf of a term that `holding` of `of` passages hold: above zero for every count, largest for none."""
-    return math.log(1 + (of - holding + 0.5) / (holding + 0.5))
+    """Return 1 plus the idf of a term that `holding` of `of` passages hold: largest for none.
+
+    In a small folder the idf alone would let one word that it lacks outweigh all the others.
+    """
+    return 1 + math.log(1 + (of - holding + 0.5) / (holding + 0.5))
 
 
 def _empty_index() -> sqlite3.Connection:
@@ -212,7 +239,6 @@ def _empty_index() -> sqlite3.Connection:
         "CREATE VIRTUAL TABLE passage USING fts5"
         "(heading, body, path UNINDEXED, line UNINDEXED, title UNINDEXED, text UNINDEXED, tokenize = 'ascii')"
     )
-    index.execute("CREATE VIRTUAL TABLE vocabulary USING fts5vocab(passage, row)")
     index.execute("INSERT INTO passage(passage, rank) VALUES ('rank', 'bm25(2.0, 1.0)')")
     index.execute("BEGIN")
     return index
@@ -292,8 +318,12 @@ def _nothing_in(folder: Path, source: LocalSource) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path as it is shown: on one line, without controls; bytes that are not UTF-8 become U+FFFD."""
-    return one_line(path, _MAX_PATH_CHARS) or "?"
+    """Return a path as it is shown: on one line, without controls; bytes that are not UTF-8 become U+FFFD.
+
+    One that is too long loses its beginning.
+    """
+    line = one_line(path, len(path) + 1)
+    return (line if len(line) <= _MAX_PATH_CHARS else "…" + line[1 - _MAX_PATH_CHARS :]) or "?"
 
 
 def _text_of(path: Path) -> tuple[str, str | None]:

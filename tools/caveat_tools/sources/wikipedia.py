@@ -133,7 +133,7 @@ class WikipediaSource:
             hint=f"set {URL_VARIABLE} to the address of api.php",
             error_text=lambda body: next((text for _, text in _errors(body)), None),
         )
-        return _page(answer, url, now)
+        return _page(answer, url, now, first=int(cursor or 0))
 
     async def aclose(self) -> None:
         """Close the client."""
@@ -171,7 +171,8 @@ def _params(query: str, offset: str) -> dict[str, str]:
     }
 
 
-def _page(answer: JsonAnswer, url: str, now: datetime) -> Page:
+def _page(answer: JsonAnswer, url: str, now: datetime, *, first: int) -> Page:
+    """Return the answer as a page of at most PAGE_SIZE articles, the first of which is number `first`, from 0."""
     body = answer.value
     if not isinstance(body, dict):
         raise failure("malformed_response", "the answer is JSON, but not the object that MediaWiki documents")
@@ -194,7 +195,7 @@ def _page(answer: JsonAnswer, url: str, now: datetime) -> Page:
     total = _whole(query.get("searchinfo"), "totalhits")
     if total is None and not passages and rows:
         total = len(rows)  # matches without text are not "no match"
-    next_offset = _whole(body.get("continue"), "sroffset")
+    next_offset = first + PAGE_SIZE if len(rows) > PAGE_SIZE else _whole(body.get("continue"), "sroffset")
     return Page(passages, total, None if next_offset is None else str(next_offset))
 
 
@@ -269,7 +270,7 @@ def _text(extract: str, snippet: str) -> str:
     more = _beyond(" ".join(opening.split()), snippet.split())
     if not more:
         return opening
-    tail = f"\n\n…{more}"
+    tail = f"\n\n…{more}" if more.endswith((".", "!", "?", "。", "…")) else f"\n\n…{more}…"
     return _opening(extract, min(MAX_EXTRACT_CHARS, MAX_PASSAGE_CHARS - len(tail))) + tail
 
 
