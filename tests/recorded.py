@@ -127,7 +127,7 @@ async def play(name: str, session: Session, home: Path, monkeypatch: Any) -> Pla
             report = await research(
                 session.question,
                 sources=session.sources,
-                docs=NOTES,
+                docs=NOTES if "local" in session.sources else None,
                 model=Model(RECORDING_MODEL, client, clock=clock),
                 inject=session.inject if RECORDING else "",
                 limits=session.limits,

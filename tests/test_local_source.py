@@ -367,6 +367,8 @@ async def test_a_file_name_that_is_not_utf8_can_still_be_reported(tmp_path: Path
         ("Плотина Кариба достроена в 1959 году".encode("koi8-r"), "Плотина Кариба достроена в 1959 году"),
         ("Le café était fermé".encode("cp1252"), "Le café était fermé"),
         ("Das “Ende”".encode("cp1252"), "Das “Ende”"),
+        ("Die größte Röste heißt Köln à la carte".encode("cp1252"), "Die größte Röste heißt Köln à la carte"),
+        ("ПЛОТИНА КАРИБА И ОЗЕРО".encode("cp1251"), "ПЛОТИНА КАРИБА И ОЗЕРО"),
         ("Плотина достроена".encode() + b"\xd0 end", "Плотина достроена\ufffd end"),
         ("a \ufffd stays".encode(), "a \ufffd stays"),
     ],
@@ -375,6 +377,16 @@ async def test_the_encoding_of_a_document_is_found_out(tmp_path: Path, data: byt
     """Old files in Russian or a western language are read as what they are; a broken byte stays one."""
     page = await asked(folder(tmp_path, {"a.txt": data}), text)
     assert [each.text for each in page.passages] == [text]
+
+
+async def test_a_guessed_encoding_is_told(tmp_path: Path) -> None:
+    """A reader learns of which files the letters could be wrong."""
+    files: dict[str, str | bytes] = {
+        "a.txt": "Größe".encode("cp1252"),
+        "b.txt": "Größe",
+        "c.txt": "Плотина".encode("cp1251"),
+    }
+    assert (await opened(folder(tmp_path, files))).guessed == {"a.txt": "Windows-1252", "c.txt": "Windows-1251"}
 
 
 def passages_of(text: str) -> list[tuple[str, int, str]]:

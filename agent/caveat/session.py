@@ -252,6 +252,12 @@ def _left_out_on_purpose(sources: Sequence[Source]) -> list[str]:
             skipped = [entry for entry in source.left_out if not entry.may_hold_evidence]
             if skipped:
                 notes.append(f"{_files(len(skipped))} left out: {_named(skipped)}.")
+            if source.guessed:
+                files = [f"{path} ({encoding})" for path, encoding in source.guessed.items()]
+                more = f"; and {len(files) - UNREAD_NAMED} more" if len(files) > UNREAD_NAMED else ""
+                notes.append(
+                    f"The encoding is a guess, and letters may be wrong, in {'; '.join(files[:UNREAD_NAMED])}{more}."
+                )
             if source.other_kinds:
                 kinds = Counter(source.other_kinds).most_common(UNREAD_NAMED)
                 named = ", ".join(f"{count} {kind or 'without a suffix'}" for kind, count in kinds)

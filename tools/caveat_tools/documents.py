@@ -23,41 +23,44 @@ _LONGEST_HEADING: Final = 120
 
 # ---- bytes to text
 
+_WORDS: Final = re.compile(rb"[A-Za-z\xa8\xb8\xc0-\xff]+")
 _HIGH_LETTERS: Final = re.compile(rb"[\xa8\xb8\xc0-\xff]+")
-_KOI8_SMALL: Final = re.compile(rb"[\xc0-\xdf]")
-_MOST: Final = 0.75
+_COMMON_LETTERS: Final = frozenset("оеаинт")
 
 
-def decode(data: bytes) -> str | None:
-    """Return the text of a document with line feeds only, or None if it is not text."""
-    text = _decoded(data)
+def decode(data: bytes) -> tuple[str, str | None] | None:
+    """Return a document's text with line feeds only, and its encoding if that is a guess; None if it is no text."""
+    text, guess = _decoded(data)
     if text is None or "\0" in text:
         return None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), guess
 
 
-def _decoded(data: bytes) -> str | None:
+def _decoded(data: bytes) -> tuple[str | None, str | None]:
     """Decode a document: by its byte order mark, else as UTF-8, KOI8-R, Windows-1251 or Windows-1252; None if binary.
 
     Text that is UTF-8 but for a few broken bytes stays UTF-8, with U+FFFD for those. A Cyrillic code page is taken
-    where at least half of the letters beyond ASCII stand next to another one, as they do in Russian words and not in
-    French or German ones; of the two, KOI8-R where most of them are in the half of the table that holds its small
-    letters and the capitals of Windows-1251. Every other encoding comes out as wrong letters of one of them.
+    where at least half of the words with letters beyond ASCII have no letter of ASCII, as in Russian and not in French
+    or German; of the two, the one that gives more of the letters that are common in Russian. Every other encoding comes
+    out as wrong letters of one of them.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace")
+        return data.decode("utf-16", "replace"), None
     if b"\0" in data:
-        return None
+        return None, None
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig"), None
     except UnicodeDecodeError:
         text = data.decode("utf-8-sig", "replace")
     if text.count("\ufffd") * 10 < len(text) - len(text.encode("ascii", "ignore")):
-        return text
-    runs = [len(run) for run in _HIGH_LETTERS.findall(data)]
-    if not 2 * sum(length for length in runs if length > 1) >= sum(runs) > 0:
-        return data.decode("cp1252", "replace")
-    return data.decode("koi8-r" if len(_KOI8_SMALL.findall(data)) > _MOST * sum(runs) else "cp1251", "replace")
+        return text, "UTF-8, damaged"
+    words = [word for word in _WORDS.findall(data) if not word.isascii()]
+    cyrillic = [word for word in words if len(word) > 1 and _HIGH_LETTERS.fullmatch(word)]
+    if 2 * len(cyrillic) < len(words) or not words:
+        return data.decode("cp1252", "replace"), "Windows-1252"
+    readings = {"Windows-1251": data.decode("cp1251", "replace"), "KOI8-R": data.decode("koi8-r", "replace")}
+    guess = max(readings, key=lambda name: sum(char in _COMMON_LETTERS for char in readings[name].casefold()))
+    return readings[guess], guess
 
 
 # ---- text to passages

@@ -77,6 +77,8 @@ class LocalSource:
         self.passages = 0
         self.left_out: tuple[LeftOut, ...] = ()
         """What could not be read, by path."""
+        self.guessed: dict[str, str] = {}
+        """The encoding of each file that is not sound UTF-8 or marked UTF-16, by path: a guess, and it can be wrong."""
         self.other_kinds: dict[str, int] = {}
         """How many files are of a kind that is not read, by lower-case suffix ("" for files without one)."""
         self._folder = folder
@@ -151,12 +153,15 @@ class LocalSource:
 
     def _add(self, path: str) -> str | None:
         """Index one file; return the reason if it is left out."""
-        text, reason = _text_of(self._folder / path)
-        if reason:
-            return reason
+        read = _text_of(self._folder / path)
+        if isinstance(read, str):
+            return read
+        text, guess = read
         suffix = Path(path).suffix.lower()
         document = read_html(text) if suffix in HTML else read_text(text, headings=suffix in MARKDOWN)
         shown = _shown(path)
+        if guess:
+            self.guessed[shown] = guess
         rows = [
             (" ".join(terms(title)), body, shown, line, title, passage)
             for title, line, passage in document.passages(untitled=Path(shown).stem)
@@ -326,16 +331,15 @@ def _shown(path: str) -> str:
     return (line if len(line) <= _MAX_PATH_CHARS else "…" + line[1 - _MAX_PATH_CHARS :]) or "?"
 
 
-def _text_of(path: Path) -> tuple[str, str | None]:
-    """Return the text of a file with line feeds only, or "" and a clause that says why it is left out."""
+def _text_of(path: Path) -> tuple[str, str | None] | str:
+    """Return the text of a file with line feeds only and its encoding if guessed, or a clause why it is left out."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
-            return "", _A_LINK
+            return _A_LINK
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        return "", f"it cannot be opened: {error.strerror}"
+        return f"it cannot be opened: {error.strerror}"
     if len(data) > MAX_FILE_BYTES:
-        return "", f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB"
-    text = decode(data)
-    return ("", "it is not text") if text is None else (text, None)
+        return f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB"
+    return decode(data) or "it is not text"
