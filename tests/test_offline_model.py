@@ -173,7 +173,7 @@ async def test_an_answer_off_the_topic_is_not_reported(client: anthropic.AsyncAn
         "Adults in the city pay a higher price for housing of good quality."
     )
     turns = await converse(client, lambda call: found(call, junk))
-    what = f"no sentence in the searched sources answers: {QUESTION}"
+    what = f"no sentence that was found has enough of the words of: {QUESTION}"
     assert turns[-1] == [
         {"name": "report_findings", "findings": [], "open_points": [{"topic_id": "T1", "what": what}]},
     ]
@@ -717,3 +717,13 @@ def test_every_quote_is_a_piece_of_the_text_that_it_names(pieces: list[str]) -> 
         (evidence,) = finding["evidence"]
         assert evidence["quote"] in {"S1": text, "S2": text[::-1]}[evidence["id"]]
         assert finding["text"] == " ".join(evidence["quote"].split())
+
+
+async def test_a_question_about_one_year_is_not_answered_with_another(client: anthropic.AsyncAnthropic) -> None:
+    """The power looms of 1912 are no answer for 1950."""
+    words = "Belfast had thirty-seven thousand power looms in 1912, more than any other town."
+    for year, number in (("1912", 1), ("1950", 0)):
+        turns = await converse(
+            client, lambda call: found(call, words), question=f"How many power looms had Belfast in {year}?"
+        )
+        assert len(turns[-1][0]["findings"]) == number

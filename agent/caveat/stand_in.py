@@ -328,7 +328,7 @@ def _report(topics: dict[str, str], searched: Sequence[_Searched], refused: Coll
     findings = [finding for number, finding in enumerate(findings, 1) if number not in refused]
     answered = {finding["topic_id"] for finding in findings}
     open_points = [
-        {"topic_id": topic_id, "what": f"no sentence in the searched sources answers: {topic}"}
+        {"topic_id": topic_id, "what": f"no sentence that was found has enough of the words of: {topic}"}
         for topic_id, topic in topics.items()
         if topic_id not in answered
     ]
@@ -339,8 +339,9 @@ def _best_sentences(topic: str, passages: Iterable[_Passage]) -> list[tuple[str,
     """Return up to three (text, quote, passage) whose sentence holds most of the topic's terms, the best first.
 
     A term counts the more, the fewer of the sentences contain it; one that none contains counts most, so that sentences
-    about everything but the point of the question stay out. To a sentence with a term of its own, those in the title
-    and address of its passage are added. Sentences of the same words are one.
+    about everything but the point of the question stay out. Every number that is asked about must be there. To a
+    sentence with a term of its own, those in the title and address of its passage are added. Sentences of the same
+    words are one.
     """
     wanted = frozenset(content_terms(topic))
     found: dict[tuple[str, ...], tuple[str, _Passage]] = {}
@@ -348,6 +349,7 @@ def _best_sentences(topic: str, passages: Iterable[_Passage]) -> list[tuple[str,
         for sentence in sentences(passage.text):
             found.setdefault(tuple(_WORD.findall(sentence.casefold())), (sentence, passage))
     own = {key: wanted.intersection(terms(sentence)) for key, (sentence, _) in found.items()}
+    numbers = {term for term in wanted if term.isdecimal()}
     held = {key: own[key] and own[key] | wanted.intersection(terms(found[key][1].about)) for key in found}
     frequency = Counter(chain.from_iterable(held.values()))
     weight = {term: 1 + math.log((len(found) + 1) / (frequency[term] + 1)) for term in wanted}
@@ -355,7 +357,7 @@ def _best_sentences(topic: str, passages: Iterable[_Passage]) -> list[tuple[str,
     share = {
         key: sum(weight[term] * (1.0 if term in own[key] else _ABOUT) for term in sorted(held[key])) / total
         for key, (sentence, _) in found.items()
-        if held[key] and _is_statement(sentence)
+        if held[key] and numbers <= held[key] and _is_statement(sentence)
     }
     ranked = sorted(share, key=lambda key: -share[key] * (1.0 if 30 <= len(found[key][0].encode()) <= 400 else 0.7))
     best = [key for key in ranked if share[key] >= _ENOUGH[min(3, len(held[key]))]]
