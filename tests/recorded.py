@@ -22,7 +22,7 @@ from vcr.request import Request
 
 from caveat import Report, research
 from caveat.loop import Limits
-from caveat.model import Model
+from caveat.model import DEFAULT_MODEL, Model
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults
 from caveat_tools.transport import stacked
@@ -38,7 +38,13 @@ KEPT_HEADERS: Final = {
     "x-caveat-raise",
     "x-caveat-raise-after-body",
 }
-RECORDING_MODEL: Final = os.environ.get("CAVEAT_MODEL", "claude-sonnet-5-5")
+
+
+def model_name(tape: Any) -> str:
+    """The model's name: on recording from the environment ("relay" behind another base URL), else as recorded."""
+    if not RECORDING:
+        return str(next(json.loads(r.body)["model"] for r in tape.requests if r.method == "POST"))
+    return os.environ.get("CAVEAT_MODEL") or ("relay" if os.environ.get("ANTHROPIC_BASE_URL") else DEFAULT_MODEL)
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ async def play(name: str, session: Session, home: Path, monkeypatch: Any) -> Pla
     clock = FakeClock()
     requests: list[dict[str, Any]] = []
     with LocalServer(FakeMediaWiki(session.articles, host="wiki.example")) as wiki, cassette(name) as tape:
-        monkeypatch.setenv("CAVEAT_WIKIPEDIA_URL", f"{wiki.url if RECORDING else 'http://source.invalid'}/w/api.php")
+        monkeypatch.setenv("CAVEAT_WIKIPEDIA_URL", f"{wiki.url if RECORDING else 'http://127.0.0.1:9'}/w/api.php")
         settings: dict[str, Any] = {} if RECORDING else {"api_key": "none", "base_url": "http://model.invalid"}
         http = httpx2.AsyncClient(
             transport=stacked(_Watched(httpx2.AsyncHTTPTransport(), requests), parse_faults("", []), "model"),
@@ -128,7 +134,7 @@ async def play(name: str, session: Session, home: Path, monkeypatch: Any) -> Pla
                 session.question,
                 sources=session.sources,
                 docs=NOTES if "local" in session.sources else None,
-                model=Model(RECORDING_MODEL, client, clock=clock),
+                model=Model(model_name(tape), client, clock=clock),
                 inject=session.inject if RECORDING else "",
                 limits=session.limits,
                 clock=clock,

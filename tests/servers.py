@@ -255,5 +255,6 @@ def _page(number: int, title: str, text: str, host: str) -> dict[str, Any]:
 def _snippet(text: str, words: list[str]) -> str:
     """Return some words around the first match, with each match in a span, as HTML."""
     start = min((at for word in words if (at := text.casefold().find(word)) >= 0), default=0)
-    window = html.escape(text[start : start + 150])
+    shown = text[start : start + 150]
+    window = html.escape(shown.rsplit(" ", 1)[0] if len(text) > start + 150 else shown)
     return re.sub("|".join(words), r'<span class="searchmatch">\g<0></span>', window, flags=re.IGNORECASE)

@@ -30,7 +30,7 @@ SESSIONS = {
     "valid_empty_result": Session("What is the toll for crossing the Halsund ferry at Orlec?", articles=BRIDGE),
     "local_retry_succeeds": Session(QUESTION, articles=BRIDGE, inject="wikipedia:503*2"),
     "alternative_source": Session(
-        QUESTION,
+        f"Look into Wikipedia first, and into my notes if you must. {QUESTION}",
         sources=("wikipedia", "local"),
         articles=BRIDGE,
         inject="wikipedia:refused",
@@ -38,7 +38,14 @@ SESSIONS = {
     ),
     "dead_source": Session(QUESTION, articles=BRIDGE, inject="wikipedia:503"),
 }
-INTERACTIONS = dict.fromkeys(SESSIONS, 0)
+INTERACTIONS = {
+    "timeout_then_changed_query": 8,
+    "valid_empty_result": 5,
+    "local_retry_succeeds": 6,
+    "alternative_source": 8,
+    "dead_source": 9,
+}
+"""Requests to the model and to the source; an injected failure is one, too."""
 
 
 @pytest.fixture
