@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import examples
 from caveat.cli import main
 from caveat_tools.outcome import ERROR_KINDS
 
@@ -74,3 +75,9 @@ def test_nothing_in_the_project_names_a_machine() -> None:
     ]
     for file in [*files, ROOT / "README.md", ROOT / "DECISIONS.md", ROOT / "CHANGELOG.md"]:
         assert not re.search(r"(?<![\w.])/(home|work|root|Users)/\w", file.read_text()), file
+
+
+@pytest.mark.parametrize("name", examples.ABOUT)
+def test_the_recorded_examples_are_what_the_cassettes_give(name: str) -> None:
+    """docs/examples shows today's reports; `make examples` writes them."""
+    assert (examples.FOLDER / f"recorded_{name}.md").read_text() == examples.recorded(name)
