@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from caveat.ledger import Ledger
 from caveat.loop import Call
+from caveat_tools.clock import FakeClock
 from caveat_tools.outcome import ERROR_KINDS, Empty, ErrorType, Failed, Found, Result, results_of
 from caveat_tools.source import Ask
 
@@ -39,7 +40,7 @@ class Story:
     """A ledger that is filled turn by turn."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger("the question", lambda: "2026-01-02T03:04:05Z")
+        self.ledger = Ledger("the question", FakeClock().now)
 
     def turn(self, number: int, *calls: tuple[str, Found | Empty | Failed], topic: str | None = "T1") -> Story:
         for place, (query, outcome) in enumerate(calls):
@@ -55,12 +56,12 @@ class Story:
 
 def test_without_a_plan_the_question_is_the_only_topic() -> None:
     """A model that never plans still has its searches counted for something."""
-    assert Ledger("the question", str).topics == {"T1": "the question"}
+    assert Ledger("the question", FakeClock().now).topics == {"T1": "the question"}
 
 
 def test_topics_get_ids_and_are_never_removed_or_renamed() -> None:
     """A second plan adds; what is there keeps its id."""
-    ledger = Ledger("q", str)
+    ledger = Ledger("q", FakeClock().now)
     assert ledger.plan(["dams", "floods"]) == {"T1": "dams", "T2": "floods"}
     assert ledger.plan(["floods", "treaties"]) == {"T2": "floods", "T3": "treaties"}
     assert list(ledger.topics.values()) == ["dams", "floods", "treaties"]
@@ -75,14 +76,14 @@ def test_a_plan_after_a_search_keeps_the_topic_that_was_searched() -> None:
 
 def test_no_more_than_eight_topics_are_taken() -> None:
     """A plan of a hundred topics does not spread the budget to nothing."""
-    ledger = Ledger("q", str)
+    ledger = Ledger("q", FakeClock().now)
     ledger.plan([f"topic {n}" for n in range(100)])
     assert len(ledger.topics) == 8
 
 
 def test_a_plan_of_blank_topics_leaves_the_question() -> None:
     """There is always a topic."""
-    ledger = Ledger("q", str)
+    ledger = Ledger("q", FakeClock().now)
     assert ledger.plan(["  ", "\x00"]) == {}
     assert ledger.topics == {"T1": "q"}
 
@@ -245,3 +246,9 @@ def test_no_unanswered_failure_is_ever_called_covered(calls: list[tuple[int, str
     if dead:
         assert story.state(claim=True) == "partial"
         assert story.state(claim=False) == "failed"
+
+
+def test_a_snapshots_evidence_tells_when_the_source_gave_it() -> None:
+    """The time in the report is that of the retrieval, not that of the reading from the cache."""
+    story = Story().turn(1, ("q", found(served_from="snapshot", snapshot_age_seconds=3_600)))
+    assert story.ledger.evidence["S1"].retrieved_at == "2026-01-02T02:04:05Z"

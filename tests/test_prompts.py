@@ -35,7 +35,7 @@ VALUES = prompt_values(Limits(), DATED)
 
 
 def coordinator_tools(sources: Sequence[ScriptedSource] = DATED) -> list[dict[str, Any]]:
-    ledger = Ledger("q", str)
+    ledger = Ledger("q", FakeClock().now)
     searcher = Searcher(sources, clock=FakeClock(), snapshots=Snapshots([]), faults=FaultPlan())
     return [
         tool.definition() for tool in (PlanTopicsTool(ledger), SearchTool(ledger, searcher), ReportFindingsTool(ledger))

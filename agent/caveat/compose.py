@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from caveat import render
 from caveat.claims import Claim
@@ -42,7 +42,11 @@ class Material:
     """What a source could not read of itself: one sentence each; a gap of the whole run."""
 
 
-def verified(material: Material) -> dict[str, dict[str, Claim]]:
+VerifiedClaims: TypeAlias = Mapping[str, Mapping[str, Claim]]
+"""The verified claims of each topic, by their number in the report (C1, C2, …)."""
+
+
+def verified(material: Material) -> VerifiedClaims:
     """Return the verified claims of each topic, numbered C1, C2, … through the whole report."""
     numbered: dict[str, dict[str, Claim]] = {topic: {} for topic in material.ledger.topics}
     good = [claim for topic in numbered for claim in material.claims if claim.topic == topic and claim.verified]
@@ -51,31 +55,27 @@ def verified(material: Material) -> dict[str, dict[str, Claim]]:
     return numbered
 
 
-def for_synthesis(material: Material) -> list[TopicClaims]:
+def for_synthesis(ledger: Ledger, claims: VerifiedClaims) -> list[TopicClaims]:
     """Return what synthesis may write about."""
-    ledger = material.ledger
     return [
-        TopicClaims(key, ledger.topics[key], ledger.state(key, has_verified_claim=bool(claims)), claims)
-        for key, claims in verified(material).items()
+        TopicClaims(key, ledger.topics[key], ledger.state(key, has_verified_claim=bool(own)), own)
+        for key, own in claims.items()
     ]
 
 
-def topics_of(material: Material) -> tuple[Topic, ...]:
-    """Return all topics with state and queries."""
-    ledger, claims = material.ledger, verified(material)
-    return tuple(
+def _topics(ledger: Ledger, claims: VerifiedClaims) -> list[Topic]:
+    return [
         Topic(
             id=key,
-            topic=text,
-            state=ledger.state(key, has_verified_claim=bool(claims[key])),
-            queries=tuple(query_row(ledger, entry, has_claim=bool(claims[key])) for entry in ledger.of(key)),
+            topic=ledger.topics[key],
+            state=ledger.state(key, has_verified_claim=bool(own)),
+            queries=tuple(_query(ledger, entry, has_claim=bool(own)) for entry in ledger.of(key)),
         )
-        for key, text in ledger.topics.items()
-    )
+        for key, own in claims.items()
+    ]
 
 
-def query_row(ledger: Ledger, entry: Entry, *, has_claim: bool) -> Query:
-    """Return one ledger entry as the report tells it."""
+def _query(ledger: Ledger, entry: Entry, *, has_claim: bool) -> Query:
     outcome = entry.outcome
     return Query(
         source=entry.source,
@@ -88,10 +88,9 @@ def query_row(ledger: Ledger, entry: Entry, *, has_claim: bool) -> Query:
     )
 
 
-def gaps_of(material: Material, topics: Sequence[Topic]) -> tuple[Gap, ...]:
-    """Return every gap: unresolved failures by topic and source, topics never searched, an unfinished run."""
+def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -> list[Gap]:
+    """Return every gap: failures that are still open, topics never searched or without proof, an unfinished run."""
     gaps: list[Gap] = []
-    claims = verified(material)
     for topic in topics:
         still_open = material.ledger.open_failures(topic.id, has_verified_claim=bool(claims[topic.id]))
         gaps += [_gap(topic.id, source, failures) for source, failures in _by_source(still_open).items()]
@@ -131,7 +130,7 @@ def gaps_of(material: Material, topics: Sequence[Topic]) -> tuple[Gap, ...]:
         Gap(topic=None, source="local", error_type="unreadable", why=why, try_next=("make the files readable",))
         for why in material.unread
     ]
-    return tuple(gaps)
+    return gaps
 
 
 def _because_spent(end: AgentEnd) -> str:
@@ -176,9 +175,9 @@ def _counted(number: int, word: str, least: int = 2) -> list[str]:
     return [f"{number} {word}{plural}"] if number >= least else []
 
 
-def report_claims(material: Material) -> tuple[ReportClaim, ...]:
+def _report_claims(material: Material) -> list[ReportClaim]:
     """Return all claims in the order in which they were handed over."""
-    return tuple(
+    return [
         ReportClaim(
             text=claim.text,
             topic=claim.topic if claim.topic in material.ledger.topics else UNASSIGNED,
@@ -187,17 +186,17 @@ def report_claims(material: Material) -> tuple[ReportClaim, ...]:
             why="; ".join([*_topic_problem(claim, material), *claim.problems]) or None,
         )
         for claim in material.claims
-    )
+    ]
 
 
 def _topic_problem(claim: Claim, material: Material) -> list[str]:
     return [] if claim.topic in material.ledger.topics else [f"there is no topic {one_line(claim.topic, 40)}"]
 
 
-def sources_of(material: Material) -> tuple[ReportSource, ...]:
+def _sources(ledger: Ledger, claims: VerifiedClaims) -> list[ReportSource]:
     """Return the passages that verified claims quote, in the order of their ids."""
-    quoted = {e.id for claims in verified(material).values() for claim in claims.values() for e in claim.evidence}
-    return tuple(
+    quoted = {entry.id for own in claims.values() for claim in own.values() for entry in claim.evidence}
+    return [
         ReportSource(
             id=key,
             source=evidence.source,
@@ -206,12 +205,12 @@ def sources_of(material: Material) -> tuple[ReportSource, ...]:
             retrieved_at=evidence.retrieved_at,
             snapshot_age_seconds=evidence.snapshot_age_seconds,
         )
-        for key, evidence in material.ledger.evidence.items()
+        for key, evidence in ledger.evidence.items()
         if key in quoted
-    )
+    ]
 
 
-def prose(claims: Mapping[str, Claim], synthesis: Synthesis | None, topic: str) -> str | None:
+def _prose(claims: Mapping[str, Claim], synthesis: Synthesis | None, topic: str) -> str | None:
     """Return the topic's prose with evidence ids for claim ids, or None where its claims must speak for themselves."""
     text = synthesis.sections.get(topic) if synthesis else None
     if text is None:
@@ -226,32 +225,28 @@ def prose(claims: Mapping[str, Claim], synthesis: Synthesis | None, topic: str) 
 
 def compose(material: Material, synthesis: Synthesis | None, run: Run) -> Report:
     """Return the finished report with its Markdown."""
-    claims, topics = verified(material), topics_of(material)
-    gaps = gaps_of(material, topics)
-    written = tuple(
-        topic.model_copy(
-            update={
-                "text": render.topic_text(
-                    topic,
-                    prose(claims[topic.id], synthesis, topic.id),
-                    claims[topic.id],
-                    [gap for gap in gaps if gap.topic == topic.id],
-                    _why_no_prose(synthesis, topic.id),
-                    [] if claims[topic.id] else _matches(material.ledger, topic.id),
-                )
-            }
+    ledger, claims = material.ledger, verified(material)
+    topics = _topics(ledger, claims)
+    gaps = _gaps(material, claims, topics)
+    texts = {
+        topic.id: render.topic_text(
+            topic,
+            _prose(claims[topic.id], synthesis, topic.id),
+            claims[topic.id],
+            [gap for gap in gaps if gap.topic == topic.id],
+            _why_no_prose(synthesis, topic.id),
+            [] if claims[topic.id] else _matches(ledger, topic.id),
         )
         for topic in topics
-    )
-    ledger = material.ledger
+    }
     report = Report(
         question=material.question,
         answer="",
-        topics=written,
-        unassigned=tuple(query_row(ledger, entry, has_claim=False) for entry in ledger.of(None)),
-        claims=report_claims(material),
-        sources=sources_of(material),
-        gaps=gaps,
+        topics=tuple(topic.model_copy(update={"text": texts[topic.id]}) for topic in topics),
+        unassigned=tuple(_query(ledger, entry, has_claim=False) for entry in ledger.of(None)),
+        claims=tuple(_report_claims(material)),
+        sources=tuple(_sources(ledger, claims)),
+        gaps=tuple(gaps),
         model_notes=tuple(ModelNote(topic=topic, what=what) for topic, what in material.model_notes),
         notes=tuple(material.notes),
         run=run,

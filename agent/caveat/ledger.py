@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 from caveat.loop import Call
@@ -60,7 +61,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A numbered passage that was shown to the model, with where and when it was had, and after which turn."""
+    """A numbered passage that was shown to the model, with where and when it was had, and in which turn.
+
+    `retrieved_at` is ISO 8601; of a snapshot, it is when the source gave it.
+    """
 
     result: Result
     source: str
@@ -72,8 +76,8 @@ class Evidence:
 class Ledger:
     """The account of one run. Entries come in tool_use order, never in order of arrival."""
 
-    def __init__(self, question: str, now: Callable[[], str]) -> None:
-        """`now` gives the time of retrieval as ISO 8601."""
+    def __init__(self, question: str, now: Callable[[], datetime]) -> None:
+        """`now` gives the time of retrieval, aware, in UTC."""
         self._question = question
         self._now = now
         self._planned = False
@@ -120,7 +124,8 @@ class Ledger:
             self._numbers[key] = f"S{len(self._numbers) + 1}"
             age = outcome.snapshot_age_seconds if isinstance(outcome, Found) else None
             numbered = result.model_copy(update={"id": self._numbers[key]})
-            self.evidence[numbered.id] = Evidence(numbered, outcome.source, self._now(), turn, age)
+            retrieved_at = f"{self._now() - timedelta(seconds=age or 0):%Y-%m-%dT%H:%M:%SZ}"
+            self.evidence[numbered.id] = Evidence(numbered, outcome.source, retrieved_at, turn, age)
         return result.model_copy(update={"id": self._numbers[key]})
 
     def texts_shown_before(self, turn: int) -> dict[str, str]:

@@ -80,7 +80,7 @@ def topic_text(
         dict.fromkeys(
             f"{gap.source} ({gap.error_type}{'; a stored answer was used' if gap.source in stored else ''})"
             for gap in gaps
-            if gap.source
+            if gap.source != "model"
         )
     )
     asked = ", ".join(dict.fromkeys(query.source for query in topic.queries if query.status != "failed"))
@@ -247,7 +247,7 @@ def _source_list(report: Report) -> str:
     rows = []
     for source in report.sources:
         age = source.snapshot_age_seconds
-        stored = "" if age is None else f"; a stored answer, {age_in_words(age)} old when used"
+        stored = "" if age is None else f"; a stored answer, used {age_in_words(age)} later"
         place = f"{source.source}, retrieved {source.retrieved_at}{stored}"
         rows.append(f"- [{source.id}] {markdown_text(source.title)} — {_address(source.url)} ({place})")
         rows += [f"  > {markdown_text(_single(quote))}" for quote in dict.fromkeys(quotes.get(source.id, []))]
@@ -260,8 +260,9 @@ def _about(report: Report) -> str:
         "Code found every quote above in the stored text of its source, and wrote" if report.sources else "Code wrote"
     )
     judged = "is not judged by anybody" if run.offline else "is the model's judgement"
+    judgement = f" Whether a quote supports its statement {judged}." if report.sources else ""
     paragraphs = [
-        f"{quotes} the coverage, the gaps and this section. Whether a quote supports its statement {judged}.",
+        f"{quotes} the coverage, the gaps and this section.{judgement}",
         *(markdown_text(_single(note)) for note in report.notes),
     ]
     calls = f"{run.tool_calls} search{'' if run.tool_calls == 1 else 'es'}, {run.seconds:.1f} s"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import caveat_prompts
-from caveat.compose import Material, compose, for_synthesis
+from caveat.compose import Material, compose, for_synthesis, verified
 from caveat.coordinator import OwnTool, PlanTopicsTool, ReportFindingsTool, SearchTool, refusal_recorder
 from caveat.errors import NoReportError, QuestionError
 from caveat.events import Event, ModelWaiting, Notice, RunStarted
@@ -94,7 +94,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         if inject:
             on_event(Notice(f"faults are injected on purpose: {inject}"))
         on_event(RunStarted(run_id, llm.name, llm.is_offline, tuple(source.name for source in ready)))
-        ledger = Ledger(question, lambda: f"{clock.now():%Y-%m-%dT%H:%M:%SZ}")
+        ledger = Ledger(question, clock.now)
         searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
         report_findings = ReportFindingsTool(ledger)
         own = [replace(tool, ledger=ledger) for tool in tools]
@@ -121,7 +121,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             on_event(Notice("writing the prose"))
             synthesis = await synthesise(
                 question,
-                for_synthesis(material),
+                for_synthesis(ledger, verified(material)),
                 model=llm,
                 system=caveat_prompts.load("synthesis", values, files.get("synthesis")),
                 stop=stop,
