@@ -14,6 +14,7 @@ import httpx2
 from caveat.model import Model, read_as_utf8
 from caveat_tools.clock import FakeClock
 from caveat_tools.retry import RetryPolicy
+from caveat_tools.snapshots import SnapshotStore
 from caveat_tools.source import Ask, Page, Passage, SourceError
 
 Reply = list[dict[str, Any]] | dict[str, Any] | httpx2.Response | Callable[[dict[str, Any]], Any]
@@ -141,3 +142,18 @@ class ScriptedSource:
 def passage(words: str, title: str = "Title") -> Passage:
     """A passage with an address of its own."""
     return Passage(title, f"test:{title}", words)
+
+
+_stores: list[SnapshotStore] = []
+
+
+def memory_store() -> SnapshotStore:
+    """A store in memory, closed when the test ends."""
+    _stores.append(SnapshotStore(None))
+    return _stores[-1]
+
+
+def close_stores() -> None:
+    """Close all of them."""
+    while _stores:
+        _stores.pop().close()

@@ -16,7 +16,7 @@ from caveat_tools.search import SearchEnded, Searcher, SearchEvent, SearchStarte
 from caveat_tools.snapshots import Snapshots, SnapshotStore
 from caveat_tools.source import Ask, Page, SourceError
 from caveat_tools.stop import Stop
-from scripted import ScriptedSource, passage
+from scripted import ScriptedSource, memory_store, passage
 
 
 class Desk:
@@ -25,7 +25,7 @@ class Desk:
     def __init__(self, *sources: ScriptedSource, store: SnapshotStore | None = None, inject: str = "") -> None:
         self.clock = FakeClock()
         self.heard: list[SearchEvent] = []
-        self.store = store or SnapshotStore(None)
+        self.store = store or memory_store()
         self.stop = Stop()
         self.searcher = Searcher(
             sources,
@@ -232,7 +232,7 @@ async def test_a_date_range_is_offered_only_where_the_source_takes_dates() -> No
 
 async def test_a_snapshot_is_offered_only_where_one_exists_and_tells_its_age() -> None:
     """The answer of an earlier run is offered with its age, served on request, and marked as old."""
-    store = SnapshotStore(None)
+    store = memory_store()
     earlier = Desk(ScriptedSource([[passage("stored")]]), store=store)
     await earlier.ask("q")
     today = Desk(ScriptedSource([slow()]), store=store)
@@ -250,7 +250,7 @@ async def test_a_snapshot_is_offered_only_where_one_exists_and_tells_its_age() -
 
 async def test_a_snapshot_of_another_place_is_never_served() -> None:
     """Two folders, or two wikis, do not answer for each other."""
-    store = SnapshotStore(None)
+    store = memory_store()
     await Desk(ScriptedSource([[passage("stored")]], place="/a"), store=store).ask("q")
     elsewhere = Desk(ScriptedSource([slow()], place="/b"), store=store)
     assert "use_cached_snapshot" not in failure(await elsewhere.ask("q")).alternative_approaches
@@ -266,7 +266,7 @@ async def test_asking_for_a_snapshot_that_does_not_exist_says_so() -> None:
 
 async def test_a_snapshot_cannot_take_the_place_of_asking() -> None:
     """A stored answer is served after a failure in this run only, so that old answers never pass for a search."""
-    store = SnapshotStore(None)
+    store = memory_store()
     await Desk(ScriptedSource([[passage("stored")]]), store=store).ask("q")
     outcome = failure(await Desk(ScriptedSource([[]]), store=store).ask("q", use_snapshot=True))
     assert outcome.error_type == "invalid_arguments"

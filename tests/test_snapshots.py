@@ -10,6 +10,7 @@ import pytest
 
 from caveat_tools.outcome import Found, Result
 from caveat_tools.snapshots import KEEP_DAYS, SnapshotKey, Snapshots, SnapshotStore, open_user_cache
+from scripted import memory_store
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 KEY = SnapshotKey("wikipedia", "https://en.wikipedia.org", "kariba dam", "", "")
@@ -33,7 +34,7 @@ def test_an_answer_survives_the_process(tmp_path: Path) -> None:
 
 def test_the_newest_answer_takes_the_place_of_an_older_one() -> None:
     """A key has one answer."""
-    store = SnapshotStore(None)
+    store = memory_store()
     store.keep(KEY, found("old"), NOW)
     store.keep(KEY, found("new"), NOW + timedelta(days=1))
     served = Snapshots([store]).served(KEY, NOW + timedelta(days=2))
@@ -43,7 +44,7 @@ def test_the_newest_answer_takes_the_place_of_an_older_one() -> None:
 
 def test_a_clock_that_went_back_never_gives_a_negative_age() -> None:
     """An answer from the future is brand new."""
-    store = SnapshotStore(None)
+    store = memory_store()
     store.keep(KEY, found(), NOW)
     served = Snapshots([store]).served(KEY, NOW - timedelta(days=1))
     assert served is not None
@@ -52,7 +53,7 @@ def test_a_clock_that_went_back_never_gives_a_negative_age() -> None:
 
 def test_a_damaged_row_is_no_snapshot() -> None:
     """An answer that cannot be read is not offered."""
-    store = SnapshotStore(None)
+    store = memory_store()
     store.keep(KEY, found(), NOW)
     store._connection.execute("UPDATE snapshots SET found = '{'")
     assert store.get(KEY) is None
@@ -61,7 +62,7 @@ def test_a_damaged_row_is_no_snapshot() -> None:
 def test_a_store_that_breaks_is_left_out_aloud_and_the_others_go_on() -> None:
     """A full disk under the cache costs the cache, not the search."""
     warnings: list[str] = []
-    broken, whole = SnapshotStore(None), SnapshotStore(None)
+    broken, whole = memory_store(), memory_store()
     snapshots = Snapshots([broken, whole], warnings.append)
     broken.close()
     snapshots.keep(KEY, found(), NOW)

@@ -45,9 +45,15 @@ class SnapshotStore:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path or ":memory:", timeout=5.0, isolation_level=None)
+        try:
+            self._prepare(path)
+        except sqlite3.Error:
+            self._connection.close()
+            raise
+
+    def _prepare(self, path: Path | None) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version not in {0, SCHEMA_VERSION}:
-            self._connection.close()
             raise sqlite3.DatabaseError(f"{path} was written by another version of caveat")
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=NORMAL")
@@ -126,10 +132,13 @@ class Snapshots:
 
 def open_user_cache(path: Path, now: datetime, on_warning: Callable[[str], None]) -> list[SnapshotStore]:
     """Open the cache at `path`, cleared of what is older than KEEP_DAYS; an unusable one is a warning, not an end."""
+    store = None
     try:
         store = SnapshotStore(path)
         store.forget_before(now - timedelta(days=KEEP_DAYS))
     except (sqlite3.Error, OSError) as error:
+        if store is not None:
+            store.close()
         on_warning(f"answers are not kept for later runs: {path}: {error}")
         return []
     return [store]
