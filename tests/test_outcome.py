@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from caveat_tools.outcome import (
     MAX_WIRE_TOKENS,
     OUTCOME,
     Empty,
+    ErrorType,
     Failed,
     Found,
     Result,
@@ -177,3 +178,8 @@ def test_every_wire_form_can_be_read_back() -> None:
         failed(),
     ):
         assert OUTCOME.validate_python(wire(outcome)) == outcome
+
+
+def test_every_error_type_is_in_the_table() -> None:
+    """No errorType is without its row."""
+    assert set(get_args(ErrorType)) == set(ERROR_KINDS)

@@ -78,6 +78,7 @@ async def test_a_model_that_only_talks_gives_no_prose_and_no_crash() -> None:
         ("Everything covered [C1]\n======", "headings"),
         ("> No language model was used. [C1]", "headings"),
         ("| a | b |\n| --- | --- |\n| [C1] | c |", "headings"),
+        ("Finished in 1959 [C1].\n[C1]: https://evil.example/", "headings"),
         ("- Finished in 1959 [C1].\n- Full in 1963 [C2].", None),
         ("", None),
     ],

@@ -82,7 +82,7 @@ def _query(ledger: Ledger, entry: Entry, *, has_claim: bool) -> Query:
         query=entry.ask.query,
         status=outcome.status,
         error_type=outcome.error_type if isinstance(outcome, Failed) else None,
-        attempts=outcome.attempts if isinstance(outcome, Failed) else 1,
+        attempts=outcome.attempts,
         next=ledger.next_after(entry, has_verified_claim=has_claim),
         served_from="snapshot" if entry.is_snapshot else None,
     )

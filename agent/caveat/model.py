@@ -129,10 +129,9 @@ class Model:
 
         Raises ModelError. Any other exception is a bug or a cassette miss.
         """
-        turn, _attempts = await with_retries(
+        return await with_retries(
             lambda: self._once(system, messages, tools), policy=self._policy, clock=self._clock, on_wait=self._on_wait
         )
-        return turn
 
     def for_one_run(self) -> Model:
         """Return the same model over the same connections, with a count of its own."""

@@ -288,5 +288,6 @@ def _single(text: str) -> str:
 
 def _defanged(prose: str) -> str:
     """Leave a model's Markdown readable, but without HTML, images or links."""
-    safe = plain(prose).replace("<", "&lt;").replace("](", "]\\(").replace("![", "!\\[")
+    safe = plain(prose).replace("<", "&lt;").replace("![", "!\\[").replace("://", "\\://")
+    safe = re.sub(r"\](?=[(:\[])", r"]\\", safe)
     return re.sub(r"^(\s*)([#>|=])", r"\1\\\2", safe, flags=re.MULTILINE)

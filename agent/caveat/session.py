@@ -71,7 +71,8 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     clock, limits, stop = clock or SystemClock(), limits or Limits(), stop or Stop()
     if sources is None:
         sources = ("local", "wikipedia") if docs else ("wikipedia",)
-    faults = parse_faults(inject, checked_names(sources, docs))
+    checked_names(sources, docs)
+    faults = parse_faults(inject, strikable(sources), model=not isinstance(model, Model))
     started, run_id = clock.monotonic(), f"{clock.now():%Y-%m-%d}-{new_id()}"
     notes: list[str] = []
 
@@ -98,13 +99,12 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
         report_findings = ReportFindingsTool(ledger)
         own = [replace(tool, ledger=ledger) for tool in tools]
-        values = prompt_values(limits, ready)
-        files = prompts or {}
+        system = loaded_prompts(prompts or {}, prompt_values(limits, ready))
 
         end = await run_agent(
             name="coordinator",
             model=llm,
-            system=caveat_prompts.load("coordinator", values, files.get("coordinator")),
+            system=system["coordinator"],
             tools=[PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, report_findings],
             opening=f"<question>\n{question}\n</question>\n\nToday is {clock.now():%Y-%m-%d}.",
             limits=limits,
@@ -123,7 +123,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
                 question,
                 for_synthesis(ledger, verified(material)),
                 model=llm,
-                system=caveat_prompts.load("synthesis", values, files.get("synthesis")),
+                system=system["synthesis"],
                 stop=stop,
                 on_event=on_event,
             )
@@ -160,8 +160,13 @@ def checked_question(question: str) -> str:
     return text
 
 
-def checked_names(sources: Sequence[Source | str], docs: Path | None) -> list[str]:
-    """Return the sources' names. Raises SourcesError where there is none, one twice, or a folder that none reads."""
+def strikable(sources: Sequence[Source | str]) -> list[str]:
+    """Return the names of the sources that an injected fault can reach: built-in ones and those without HTTP."""
+    return [s if isinstance(s, str) else s.name for s in sources if isinstance(s, str) or s.in_process]
+
+
+def checked_names(sources: Sequence[Source | str], docs: Path | None) -> None:
+    """Raise SourcesError where there is no source, one twice, or a folder that none reads."""
     names = [source if isinstance(source, str) else source.name for source in sources]
     if not names:
         raise SourcesError("no source is given; there must be something to search")
@@ -169,7 +174,14 @@ def checked_names(sources: Sequence[Source | str], docs: Path | None) -> list[st
         raise SourcesError(f"two sources have the same name: {', '.join(names)}")
     if docs is not None and "local" not in names:
         raise SourcesError(f"the folder {docs} is given, but the sources ({', '.join(names)}) leave out local")
-    return names
+
+
+def loaded_prompts(files: Mapping[str, Path], values: Mapping[str, str]) -> dict[str, str]:
+    """Return the prompt of every role. Raises PromptError, also for a role that does not exist."""
+    for role in files:
+        if role not in caveat_prompts.ROLES:
+            raise caveat_prompts.PromptError(f"there is no role {role!r}; there are: {', '.join(caveat_prompts.ROLES)}")
+    return {role: caveat_prompts.load(role, values, files.get(role)) for role in caveat_prompts.ROLES}
 
 
 def _retryable(kind: ErrorKind) -> str:

@@ -25,7 +25,7 @@ from caveat_tools.stop import Stop
 LIMITS: Final = Limits(turns=4, calls=4, nudges=1)
 CITATION: Final = re.compile(r"\[(C\d+(?:\s*,\s*C\d+)*)\]")
 _OTHER_CITATION = re.compile(r"\[(?!C\d)[A-Za-z]{1,3}\d+[\],;.]")
-_STRUCTURE = re.compile(r"^\s*(#|>|\||```|~~~|={3,}\s*$|-{3,}\s*$|\*{3,}\s*$|_{3,}\s*$)", re.MULTILINE)
+_STRUCTURE = re.compile(r"^\s*(\[[^\]]*\]:|#|>|\||```|~~~|={3,}\s*$|-{3,}\s*$|\*{3,}\s*$|_{3,}\s*$)", re.MULTILINE)
 """What could pass for a part of the report that code writes."""
 _NUMBER = re.compile(r"\d+(?:[.,\u00a0\u202f]\d+)*")
 
@@ -119,7 +119,7 @@ def paragraph_problem(paragraph: str, claims: Mapping[str, Claim]) -> str | None
     if not paragraph.strip():
         return None
     if _STRUCTURE.search(paragraph):
-        return "headings, quotes, tables and code are not possible, only paragraphs and lists"
+        return "headings, quotes, tables, code and link targets are not possible, only paragraphs and lists"
     if _OTHER_CITATION.search(paragraph):
         return "only claims can be cited, like [C2]"
     cited = cited_claims(paragraph)

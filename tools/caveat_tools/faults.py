@@ -72,22 +72,22 @@ class FaultPlan:
         return None
 
 
-def parse_faults(text: str, sources: Collection[str]) -> FaultPlan:
-    """Read the grammar; `sources` are the names that can be targets.
+def parse_faults(text: str, sources: Collection[str], *, model: bool = True) -> FaultPlan:
+    """Read the grammar; `sources` are the names that can be targets, beside `model` where that can be struck.
 
     Raises FaultSyntaxError with what is wrong and, where one is near, the name that was probably meant.
     """
-    return FaultPlan(tuple(_entry(part.strip(), sources) for part in text.split(",") if part.strip()))
+    targets = [*sources, *(["model"] if model else []), "*"]
+    return FaultPlan(tuple(_entry(part.strip(), targets) for part in text.split(",") if part.strip()))
 
 
-def _entry(text: str, sources: Collection[str]) -> Injection:
+def _entry(text: str, targets: Collection[str]) -> Injection:
     match = _ENTRY.fullmatch(text)
     if match is None:
         raise FaultSyntaxError(f"cannot read the injection {_quoted(text)}. The form is:\n{GRAMMAR}")
     target, fault = match["target"], match["fault"]
     if target.startswith("subagent"):
         raise FaultSyntaxError(f"cannot inject {_quoted(text)}: this version has no subagents")
-    targets = [*sources, "model", "*"]
     if target not in targets:
         raise FaultSyntaxError(f"unknown target {_quoted(target)} in {_quoted(text)}; {_nearest(target, targets)}")
     possible = MODEL_FAULTS if target == "model" else FAULTS

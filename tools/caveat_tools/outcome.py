@@ -10,7 +10,7 @@ Python names are snake_case, wire names camelCase; `wire()` gives the wire form.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
@@ -87,8 +87,8 @@ class Result(Wire):
     """One passage of one document. `id` is unique in a run; it is "" until the loop has numbered the turn."""
 
     id: str = ""
-    title: str
-    url: str
+    title: Annotated[str, Field(max_length=200)]
+    url: Annotated[str, Field(max_length=500)]
     date: str | None = None
     text: Annotated[str, Field(min_length=1, max_length=MAX_PASSAGE_CHARS)]
 
@@ -107,6 +107,8 @@ class Found(Wire):
     snapshot_age_seconds: Annotated[int, Field(ge=0)] | None = None
     results: Annotated[Results, Field(min_length=1)]
     truncated: bool = False
+    attempts: Annotated[int, Field(ge=0, exclude=True)] = 1
+    """How often the source was asked for this; for the report, not for the model."""
 
     @model_validator(mode="after")
     def _age_belongs_to_snapshots(self) -> Self:
@@ -123,6 +125,8 @@ class Empty(Wire):
     query: str
     results: Annotated[Results, Field(max_length=0)] = ()
     guidance: str
+    attempts: Annotated[int, Field(ge=0, exclude=True)] = 1
+    """How often the source was asked for this; for the report, not for the model."""
 
 
 class Failed(Wire):
@@ -216,6 +220,3 @@ def schema() -> dict[str, Any]:
         "title": "caveat tool_result",
         **OUTCOME.json_schema(by_alias=True, mode="serialization"),
     }
-
-
-assert set(get_args(ErrorType)) == set(ERROR_KINDS)  # noqa: S101

@@ -58,8 +58,8 @@ async def with_retries(
     policy: RetryPolicy,
     clock: Clock,
     on_wait: Callable[[Waiting], None] = lambda _: None,
-) -> tuple[T, int]:
-    """Call until it answers; return the answer and the number of attempts it took.
+) -> T:
+    """Call until it answers, and return the answer.
 
     Raises the last RecoverableError, its `attempts` set, when it is not retryable, the attempts are used up, or the
     next wait would pass the deadline. Every other exception passes through untouched at once.
@@ -103,4 +103,4 @@ async def with_retries(
             error.attempts = attempts
             raise
 
-    return await retrying(counted), attempts
+    return await retrying(counted)

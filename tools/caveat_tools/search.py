@@ -227,7 +227,14 @@ class Searcher:
         desk.breaker.record(answered=True, now=self._clock.monotonic())
         results, cut = _results(so_far.passages[: ask.limit])
         if results:
-            return Found(source=name, query=ask.query, total=so_far.total, results=results, truncated=cut)
+            return Found(
+                source=name,
+                query=ask.query,
+                total=so_far.total,
+                results=results,
+                truncated=cut,
+                attempts=so_far.attempts,
+            )
         if so_far.passages or so_far.total:
             why = f"{name} says that there are matches, but no text of them arrived"
             return self._failed(desk, ask, "malformed_response", why, retryable=True, so_far=so_far)
@@ -235,6 +242,7 @@ class Searcher:
             source=name,
             query=ask.query,
             guidance=f"{name} answered and holds no match. Do not send this query to {name} again.",
+            attempts=so_far.attempts,
         )
 
     async def _patience(self, desk: _Desk, ask: Ask) -> Failed | None:
@@ -271,7 +279,7 @@ class Searcher:
 
         for _ in range(MAX_PAGES):
             left = self._policy.deadline - (self._clock.monotonic() - started)
-            answer, _attempts = await with_retries(
+            answer = await with_retries(
                 page, policy=replace(self._policy, deadline=left), clock=self._clock, on_wait=waiting
             )
             so_far.add(answer.passages)

@@ -44,7 +44,7 @@ class SnapshotStore:
         """Open or create. Raises sqlite3.Error or OSError where the file cannot be used."""
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path or ":memory:", timeout=5.0, isolation_level=None)
+        self._connection = sqlite3.connect(path or ":memory:", timeout=0.25, isolation_level=None)
         try:
             self._prepare(path)
         except sqlite3.Error:
@@ -116,7 +116,7 @@ class Snapshots:
             if hit is not None:
                 found, retrieved_at = hit
                 age = max(0, int((now - retrieved_at).total_seconds()))
-                return found.model_copy(update={"served_from": "snapshot", "snapshot_age_seconds": age})
+                return found.model_copy(update={"served_from": "snapshot", "snapshot_age_seconds": age, "attempts": 0})
         return None
 
     def _leave_out(self, store: SnapshotStore, error: sqlite3.Error) -> None:
