@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from scripted import close_stores
+
+# A busy machine makes no example wrong: speed is measured by `make bench`, not by a test's deadline.
+settings.register_profile("caveat", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("caveat")
 
 
 @pytest.fixture(autouse=True)

@@ -110,6 +110,7 @@ async def test_a_local_retry_that_succeeds_never_reaches_the_coordinator(
     statuses = [response["status"]["code"] for response in session.cassette.responses]
     assert statuses.count(503) == 2
     assert {outcome["status"] for outcome in session.tool_results} <= {"found", "empty"}
+    assert session.report.topics[0].queries[0].attempts == 3
     assert session.report.topics[0].state == "covered"
     assert session.report.gaps == ()
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from caveat.claims import CheckedQuote, Claim, check, find_quote, weight
 
@@ -338,15 +337,11 @@ STORED = {
 }
 
 
-def test_a_claim_with_good_quotes_is_verified_and_has_the_published_json_form() -> None:
-    """The report's JSON has text, topic, verified, and evidence with id and quote; nothing else where all is well."""
+def test_a_claim_with_good_quotes_is_verified() -> None:
+    """It keeps its text, its topic and each quote with the id of its result, and nothing is said against it."""
     claim = check("It is not toxic.", "T1", [("S1", "not toxic to mice"), ("S7", "The vaccine was safe")], STORED)
-    assert claim.model_dump(mode="json", by_alias=True) == {
-        "text": "It is not toxic.",
-        "topic": "T1",
-        "verified": True,
-        "evidence": [{"id": "S1", "quote": "not toxic to mice"}, {"id": "S7", "quote": "The vaccine was safe"}],
-    }
+    evidence = (CheckedQuote("S1", "not toxic to mice"), CheckedQuote("S7", "The vaccine was safe"))
+    assert claim == Claim("It is not toxic.", "T1", verified=True, evidence=evidence)
     assert claim.problems == ()
 
 
@@ -367,7 +362,6 @@ def test_an_unverified_claim_says_what_is_wrong(evidence: list[tuple[str, str]],
     claim = check("It is not toxic.", "T1", evidence, STORED)
     assert not claim.verified
     assert claim.problems == problems
-    assert Claim.model_validate(claim.model_dump()) == claim
 
 
 @pytest.mark.parametrize(
@@ -393,7 +387,7 @@ def test_nobody_can_build_a_claim_that_is_verified_and_has_problems() -> None:
     """`verified` cannot be set by hand against the evidence."""
     bad = CheckedQuote(id="S1", quote="x", why="too short to prove anything")
     for evidence in ((), (bad,)):
-        with pytest.raises(ValidationError):
+        with pytest.raises(ValueError, match="evidence and no problem"):
             Claim(text="It is so.", topic="T1", verified=True, evidence=evidence)
 
 

@@ -376,3 +376,19 @@ def test_a_home_of_an_unknown_user_is_a_usage_error(caveat: Caveat, monkeypatch:
     result = caveat("ask", "q", "--offline")
     assert result.exit_code == 2
     assert "CAVEAT_HOME" in result.stderr
+
+
+def test_ctrl_c_twice_leaves_at_once(docs: Path, tmp_path: Path) -> None:
+    """The second one does not wait for the report: exit code 130, no traceback."""
+    big = tmp_path / "big"
+    big.mkdir()
+    for number in range(400):
+        (big / f"{number}.md").write_text("The Kariba Dam was finished in 1959. " * 400)
+    process = start(big, tmp_path, "--inject", "local:timeout")
+    wait_for(process, "of 400 documents")
+    process.send_signal(signal.SIGINT)
+    wait_for(process, "stopping")
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode in {130, 4}  # 4 where the first one was already through
+    assert "Traceback" not in stderr

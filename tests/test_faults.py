@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caveat.model import ModelError, open_model
+from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FAULTS, GRAMMAR, MODEL_FAULTS, FaultSyntaxError, parse_faults
 from caveat_tools.http import get_json
 from caveat_tools.source import SourceError
@@ -65,6 +67,8 @@ def test_a_star_strikes_every_source_but_not_the_model() -> None:
         ("model:empty", "unknown fault"),
         ("subagent:1:crash", "no subagents"),
         ("wikipedia:timeout;local:empty", "unknown"),
+        (",", "The form is"),
+        ("wikipedia:timeout,", "The form is"),
     ],
 )
 def test_a_malformed_injection_says_what_is_wrong_and_what_is_possible(spec: str, hint: str) -> None:
@@ -128,9 +132,50 @@ async def test_an_injected_empty_is_the_services_own_valid_answer() -> None:
     """`empty` is an answer without a match, not an empty body."""
     live = httpx2.MockTransport(lambda _: httpx2.Response(500))
     plan = parse_faults("wikipedia:empty", SOURCES)
-    async with httpx2.AsyncClient(transport=stacked(live, plan, "wikipedia", b'{"query": {"search": []}}')) as client:
+    answers = {"empty": ("application/json", b'{"query": {"search": []}}')}
+    async with httpx2.AsyncClient(transport=stacked(live, plan, "wikipedia", answers)) as client:
         answer = await get_json(client, "http://wikipedia.test/", {}, now=datetime(2026, 1, 2, tzinfo=UTC))
     assert answer.value == {"query": {"search": []}}
+
+
+MODEL_EXPECTED = {
+    "timeout": "timeout",
+    "refused": "unavailable",
+    "reset": "unavailable",
+    "dribble": "timeout",
+    "cut": "unavailable",
+    "html": "malformed",
+    "badjson": "malformed",
+    "400": "request",
+    "401": "refused_key",
+    "403": "refused_key",
+    "404": "unknown_model",
+    "429": "rate_limited",
+    "500": "unavailable",
+    "503": "unavailable",
+    "529": "overloaded",
+    "stream_error": "overloaded",
+    "stream_cut": "unavailable",
+    "refusal": ("refusal", 0, 0),
+    "max_tokens": ("max_tokens", 1, 1),
+    "bad_args": ("tool_use", 1, 0),
+}
+
+
+@pytest.mark.parametrize("fault", MODEL_FAULTS)
+async def test_each_fault_of_the_model_becomes_the_error_or_the_turn_that_the_real_one_has(fault: str) -> None:
+    """A model that fails on every call ends in a named error; one that stops badly gives a turn that says so.
+
+    Such a turn is told by its stop reason, and how many calls it has and how many of them cannot be used.
+    """
+    met: object
+    async with open_model(clock=FakeClock(), faults=parse_faults(f"model:{fault}", []), environ={}) as model:
+        try:
+            turn = await model.turn("s", [{"role": "user", "content": "Hello."}], [])
+            met = turn.stop_reason, len(turn.tool_uses), len(turn.broken)
+        except ModelError as error:
+            met = error.kind
+    assert met == MODEL_EXPECTED[fault]
 
 
 async def test_an_ordinary_599_is_not_taken_for_a_marker() -> None:

@@ -62,8 +62,8 @@ def test_without_a_plan_the_question_is_the_only_topic() -> None:
 def test_topics_get_ids_and_are_never_removed_or_renamed() -> None:
     """A second plan adds; what is there keeps its id."""
     ledger = Ledger("q", FakeClock().now)
-    assert ledger.plan(["dams", "floods"]) == {"T1": "dams", "T2": "floods"}
-    assert ledger.plan(["floods", "treaties"]) == {"T2": "floods", "T3": "treaties"}
+    assert ledger.plan(["dams", "floods"]) == ({"T1": "dams", "T2": "floods"}, [])
+    assert ledger.plan(["floods", "treaties"]) == ({"T2": "floods", "T3": "treaties"}, [])
     assert list(ledger.topics.values()) == ["dams", "floods", "treaties"]
 
 
@@ -77,14 +77,15 @@ def test_a_plan_after_a_search_keeps_the_topic_that_was_searched() -> None:
 def test_no_more_than_eight_topics_are_taken() -> None:
     """A plan of a hundred topics does not spread the budget to nothing."""
     ledger = Ledger("q", FakeClock().now)
-    ledger.plan([f"topic {n}" for n in range(100)])
+    _, left_out = ledger.plan([f"topic {n}" for n in range(100)])
     assert len(ledger.topics) == 8
+    assert left_out == [f"topic {n}" for n in range(8, 100)]
 
 
 def test_a_plan_of_blank_topics_leaves_the_question() -> None:
     """There is always a topic."""
     ledger = Ledger("q", FakeClock().now)
-    assert ledger.plan(["  ", "\x00"]) == {}
+    assert ledger.plan(["  ", "\x00"]) == ({}, [])
     assert ledger.topics == {"T1": "q"}
 
 
@@ -224,6 +225,21 @@ def test_a_refused_repeat_stands_for_the_empty_answer_that_another_topic_had() -
     assert story.ledger.state("T2", has_verified_claim=False) == "searched_empty"
 
 
+@pytest.mark.parametrize("answer", [found(), empty()])
+def test_a_repeat_that_the_budget_refused_is_no_failure_of_a_source_that_has_answered(answer: Any) -> None:
+    """What was looked up once is not called "could not look" because a repeat came too late."""
+    story = Story().turn(1, ("q", answer)).turn(2, ("q", failed(error_type="budget_exhausted", attempts=0)))
+    assert story.state(claim=True) == "covered"
+    assert story.state(claim=False) == "searched_empty"
+
+
+def test_a_refused_repeat_makes_no_other_failure_good() -> None:
+    """An answer counts where it was given, not where it was asked for again in vain."""
+    repeat = failed(error_type="budget_exhausted", attempts=0)
+    story = Story().turn(1, ("q", found())).turn(2, ("r", failed())).turn(3, ("q", repeat))
+    assert story.state(claim=True) == "partial"
+
+
 _outcomes = st.sampled_from(["found", "empty", "failed", "blocked", "snapshot"])
 
 
@@ -242,7 +258,7 @@ def test_no_unanswered_failure_is_ever_called_covered(calls: list[tuple[int, str
         story.ledger.record("T1", Call(number, place, last=False), Ask(query), outcomes[kind])
     entries = story.ledger.entries
     answered = {entry.source for entry in entries if entry.answered}
-    dead = {entry.source for entry in entries if entry.is_access_failure} - answered
+    dead = {entry.source for entry in entries if entry.leaves_a_gap} - answered
     if dead:
         assert story.state(claim=True) == "partial"
         assert story.state(claim=False) == "failed"

@@ -234,12 +234,12 @@ async def test_what_was_not_read_is_named(tmp_path: Path) -> None:
     assert source.other_kinds == {"": 1, ".pdf": 2}
     assert source.left_out == (
         LeftOut("big.txt", "it is larger than 20 MB"),
-        LeftOut("empty.md", "it holds no text"),
-        LeftOut("link.md", "it is a link or not a regular file"),
+        LeftOut("empty.md", "it holds no text", may_hold_evidence=False),
+        LeftOut("link.md", "it is a link or not a regular file", may_hold_evidence=False),
         LeftOut("nul.txt", "it is not text"),
-        LeftOut("pipe.txt", "it is a link or not a regular file"),
-        LeftOut("signs.txt", "it holds no text"),
-        LeftOut("sub/loop", "it is a link to a folder"),
+        LeftOut("pipe.txt", "it is a link or not a regular file", may_hold_evidence=False),
+        LeftOut("signs.txt", "it holds no text", may_hold_evidence=False),
+        LeftOut("sub/loop", "it is a link to a folder", may_hold_evidence=False),
     )
 
 
@@ -287,7 +287,7 @@ async def test_a_link_that_leads_in_a_circle_does_not_hide_its_neighbours(tmp_pa
     source = await opened(tmp_path)
     assert (source.documents, source.left_out) == (
         1,
-        (LeftOut("sub/circle.md", "it is a link or not a regular file"),),
+        (LeftOut("sub/circle.md", "it is a link or not a regular file", may_hold_evidence=False),),
     )
 
 

@@ -337,3 +337,28 @@ async def test_faults_strike_a_source_inside_the_process_too(fault: str, error_t
 async def test_an_injected_empty_is_an_empty_answer_of_a_source_inside_the_process() -> None:
     """--inject local:empty gives a valid empty result."""
     assert isinstance(await Desk(ScriptedSource([[passage("text")]]), inject="wiki:empty").ask("q"), Empty)
+
+
+@pytest.mark.parametrize("error_type", ["rate_limited", "not_found", "access_denied", "invalid_query"])
+async def test_whatever_a_source_refuses_for_good_is_not_asked_again(error_type: Any) -> None:
+    """A spent quota, a missing page, a refused key: the same query goes out once."""
+    source = ScriptedSource([SourceError(error_type, "no", retryable=False)])
+    desk = Desk(source)
+    assert failure(await desk.ask("q")).error_type == error_type
+    assert failure(await desk.ask("q")).error_type == "blocked"
+    assert len(source.asked) == 1
+
+
+async def test_a_source_that_has_just_been_switched_off_is_not_recommended() -> None:
+    """The third failure in a row opens the breaker; its guidance offers nothing that would be refused."""
+    desk = Desk(ScriptedSource([slow()]), ScriptedSource([[]], name="other"))
+    outcomes = [failure(await desk.ask(query)) for query in ("a", "b", "c")]
+    assert outcomes[1].alternative_approaches == ("simplify_query", "try_source:other")
+    assert outcomes[2].alternative_approaches == ("try_source:other",)
+    assert "once more" not in outcomes[2].guidance
+
+
+def test_a_source_error_that_contradicts_the_table_cannot_be_raised() -> None:
+    """A source's author learns at once that a time-out is retryable."""
+    with pytest.raises(ValueError, match="timeout"):
+        SourceError("timeout", "slow", retryable=False)

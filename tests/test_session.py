@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
 from caveat import OwnTool, Report, research
-from caveat.errors import NoReportError, QuestionError
+from caveat.errors import NoReportError, QuestionError, ToolsError
 from caveat.loop import Limits
 from caveat.schema import report_schema
 from caveat_prompts import PromptError
@@ -124,7 +124,7 @@ async def test_the_report_as_json_has_the_documented_form(ask: Ask) -> None:
         "model": "scripted",
         "offline": False,
         "modelCalls": 3,
-        "toolCalls": 1,
+        "toolCalls": 3,
         "inputTokens": 30,
         "outputTokens": 15,
         "cost": None,
@@ -346,7 +346,7 @@ async def test_a_claim_for_an_unknown_topic_is_shown_and_covers_nothing(ask: Ask
     """A finding that fits no topic is not dropped in silence."""
     wrong = findings(finding(topic="T9"))
     report, _ = await ask([search()], wrong, wrong)
-    assert report.claims[0].topic == "unassigned"
+    assert report.claims[0].topic is None
     assert not report.claims[0].verified
     assert report.claims[0].why == "there is no topic T9"
     assert report.sources == ()
@@ -493,7 +493,7 @@ async def test_a_spent_limit_is_named_with_the_option_that_raises_it(ask: Ask) -
     report, _ = await ask(plan, findings(), limits=Limits(turns=2))
     assert {gap.error_type for gap in report.gaps} == {"not_attempted"}
     assert "the limit of 2 turns was reached" in report.gaps[0].why
-    assert report.gaps[0].try_next == ("raise --max-turns",)
+    assert report.gaps[0].try_next == ("raise the limit of turns (--max-turns)",)
 
 
 async def test_planning_costs_no_search(ask: Ask) -> None:
@@ -513,3 +513,62 @@ async def test_a_folder_that_no_source_reads_is_refused(ask: Ask, tmp_path: Path
     """`docs` without the source local is not ignored in silence."""
     with pytest.raises(SourcesError, match="leave out local"):
         await ask([search()], docs=tmp_path)
+
+
+async def test_the_attempts_of_a_search_that_succeeded_are_told(ask: Ask) -> None:
+    """Two retries that nobody noticed still stand in the report's data."""
+    source = ScriptedSource([down(), down(), [passage(SENTENCE)]])
+    report, script = await ask([search()], findings(finding()), sections(), sources=[source])
+    assert report.topics[0].queries[0].attempts == 3
+    assert "attempts" not in script.results(1)[0]["content"]
+
+
+async def test_a_wrong_synthesis_prompt_or_role_is_refused_before_anything_is_spent(ask: Ask, tmp_path: Path) -> None:
+    """No retrieval is lost to a prompt that cannot be used."""
+
+    def never(_body: Any) -> Any:
+        raise AssertionError
+
+    for prompts in ({"synthesis": tmp_path / "nowhere.md"}, {"cordinator": tmp_path / "a.md"}):
+        with pytest.raises(PromptError):
+            await ask(never, prompts=prompts)
+
+
+@pytest.mark.parametrize("inject", ["model:500", "far:timeout"])
+async def test_an_injection_that_could_not_strike_is_refused(ask: Ask, inject: str) -> None:
+    """A Model of the caller's own and a source with its own HTTP client are out of the reach of injected faults."""
+    with pytest.raises(FaultSyntaxError, match="unknown target"):
+        await ask([search()], inject=inject, sources=[ScriptedSource([[]], name="far", in_process=False)])
+
+
+async def test_an_own_tool_cannot_take_the_name_of_a_built_in_one(ask: Ask) -> None:
+    """Two tools of one name would reach the model."""
+    own = OwnTool("search", "Mine.", Lookup, lambda _: asyncio.sleep(0))
+    with pytest.raises(ToolsError, match="search"):
+        await ask([search()], tools=[own])
+
+
+async def test_an_own_tool_may_raise_a_source_error(ask: Ask) -> None:
+    """It becomes a structured failure of that tool, like any other."""
+
+    async def broken(_arguments: Lookup) -> Empty:
+        raise down()
+
+    own = OwnTool("look_up", "Looks up.", Lookup, broken)
+    call = tool_use("look_up", topic_id="T1", term="spillway")
+    report, script = await ask([call, search()], findings(finding()), sections(), tools=[own])
+    assert script.results(1)[0]["content"]["errorType"] == "unavailable"
+    assert report.topics[0].state == "partial"
+
+
+async def test_matches_of_an_interrupted_run_are_called_unread(ask: Ask) -> None:
+    """A source that found something before the stop is not said to have given no answer."""
+    stop = Stop()
+
+    def stopping(_body: dict[str, Any]) -> Any:
+        stop.ask()
+        return [search("another")]
+
+    report, _ = await ask([search()], stopping, stop=stop)
+    assert "wiki has matches that nobody has read" in report.markdown
+    assert "Passages that matched, and that nobody has read" in report.markdown

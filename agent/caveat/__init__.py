@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from caveat.coordinator import OwnTool
@@ -15,18 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["OwnTool", "Report", "research"]
 
 
-def __getattr__(name: str) -> Any:
-    """Import what is asked for, so that `caveat --help` does not pay for the SDK."""
-    if name == "research":
-        from caveat.session import research  # noqa: PLC0415
+_HOMES = {"research": "caveat.session", "Report": "caveat.report", "OwnTool": "caveat.coordinator"}
 
-        return research
-    if name == "Report":
-        from caveat.report import Report  # noqa: PLC0415
+if not TYPE_CHECKING:  # or a type checker would take every name for one of ours
 
-        return Report
-    if name == "OwnTool":
-        from caveat.coordinator import OwnTool  # noqa: PLC0415
-
-        return OwnTool
-    raise AttributeError(name)
+    def __getattr__(name: str) -> object:
+        """Import what is asked for, so that `caveat --help` does not pay for the SDK."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'caveat' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)

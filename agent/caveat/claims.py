@@ -13,53 +13,47 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Final, Self
+from typing import Final
 
-from pydantic import Field, model_validator
-
-from caveat_tools.outcome import MAX_PASSAGE_CHARS, Wire
+from caveat_tools.outcome import MAX_PASSAGE_CHARS
 from caveat_tools.plain_text import one_line, plain
 
 MIN_WEIGHT: Final = 12
 """Characters that a quote must weigh (wide ones count twice, runs of punctuation once) to prove anything."""
 
 
-class Quote(Wire):
-    """Evidence as the model gives it: the id of a result, and words that stand in it."""
+@dataclass(frozen=True, slots=True)
+class CheckedQuote:
+    """The id of a result, words that should stand in it, and why they prove nothing: None where they stand."""
 
     id: str
     quote: str
+    why: str | None = None
 
 
-class CheckedQuote(Quote):
-    """A quote after its check. `why` says why it proves nothing; it is None, and absent from JSON, where it stands."""
-
-    why: str | None = Field(default=None, exclude_if=lambda why: why is None)
-
-
-class Claim(Wire):
+@dataclass(frozen=True, slots=True)
+class Claim:
     """A statement and its evidence. `verified` means that the text says something and that every quote stands.
 
-    `why` says what is wrong with the claim as a whole; it is None, and absent from JSON, where nothing is.
+    `why` says what is wrong with the claim as a whole; it is None where nothing is. Raises ValueError where `verified`
+    does not fit the evidence.
     """
 
     text: str
     topic: str
     verified: bool
     evidence: tuple[CheckedQuote, ...]
-    why: str | None = Field(default=None, exclude_if=lambda why: why is None)
+    why: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.verified != (bool(self.evidence) and not self.problems):
+            raise ValueError("verified is true exactly where there is evidence and no problem")
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Everything that keeps the claim from being verified, in words for the model and the reader."""
         reasons = (self.why, *(quote.why for quote in self.evidence))
         return tuple(reason for reason in reasons if reason is not None)
-
-    @model_validator(mode="after")
-    def _verified_means_verified(self) -> Self:
-        if self.verified != (bool(self.evidence) and not self.problems):
-            raise ValueError("verified is true exactly where there is evidence and no problem")
-        return self
 
 
 def check(text: str, topic: str, evidence: Sequence[tuple[str, str]], stored: Mapping[str, str]) -> Claim:

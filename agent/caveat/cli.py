@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from caveat.report import Report
     from caveat_tools.stop import Stop
 
-EXIT_GAPS, EXIT_USAGE, EXIT_NO_REPORT, EXIT_INTERRUPTED = 3, 2, 4, 130
+EXIT_NO_REPORT, EXIT_INTERRUPTED = 4, 130
 
 ASK_HELP = f"""Answer QUESTION from sources, with a quote for every claim and a name for every gap.
 
@@ -117,6 +117,7 @@ def ask(
             quiet=options["quiet"],
             verbose=options["verbose"],
         )
+    with _interrupts_leave():  # the event loop has put the default handler back when it closed
         _deliver(report, out, json_out, quiet=options["quiet"])
     if report.exit_code and not options["quiet"]:
         _tell("caveat: the report has gaps (exit code 3)")

@@ -10,7 +10,7 @@ from caveat import render
 from caveat.claims import Claim
 from caveat.ledger import Entry, Ledger
 from caveat.loop import AgentEnd
-from caveat.report import UNASSIGNED, Gap, ModelNote, Query, Report, ReportClaim, ReportSource, Run, Topic
+from caveat.report import Gap, ModelNote, Query, Report, ReportClaim, ReportSource, Run, Topic
 from caveat.synthesis import CITATION, Synthesis, TopicClaims, cited_claims
 from caveat_tools.outcome import Failed, results_of
 from caveat_tools.plain_text import one_line
@@ -23,7 +23,7 @@ TRY_NEXT: Final[dict[str, str]] = {
     "not_found": "look for the page elsewhere",
     "access_denied": "give {source} the key or the permission that it asks for",
     "malformed_response": "ask again later; {source} sent a damaged answer",
-    "budget_exhausted": "ask again with a larger budget (--max-turns, --max-calls)",
+    "budget_exhausted": "ask again with larger limits (--max-turns, --max-calls, --max-tokens)",
     "cancelled": "ask again and let the run finish",
 }
 
@@ -108,13 +108,13 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
             gaps.append(
                 Gap(
                     topic=topic.id,
-                    source="",
+                    source=None,
                     error_type="not_attempted",
                     why="nothing was searched for this topic" + _because_spent(material.end),
                     try_next=(_raise(material.end) or "ask about this topic alone",),
                 )
             )
-    for source, failures in _by_source([e for e in material.ledger.of(None) if e.is_access_failure]).items():
+    for source, failures in _by_source([e for e in material.ledger.of(None) if e.leaves_a_gap]).items():
         gaps.append(_gap(None, source, failures))
     if material.end.reason != "finished":
         gaps.append(
@@ -134,12 +134,12 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
 
 
 def _because_spent(end: AgentEnd) -> str:
-    return f": the limit of {' and '.join(end.spent)} was reached" if end.spent else ""
+    limits = " and ".join(f"{size} {limit}" for limit, size in end.spent.items())
+    return f": the limit of {limits} was reached" if limits else ""
 
 
 def _raise(end: AgentEnd) -> str:
-    options = {"turns": "--max-turns", "searches": "--max-calls", "tokens": "--max-tokens"}
-    return " and ".join(f"raise {options[limit.split()[-1]]}" for limit in end.spent)
+    return " and ".join(f"raise the limit of {limit} (--max-{limit})" for limit in end.spent)
 
 
 def _by_source(entries: Sequence[Entry]) -> dict[str, list[Failed]]:
@@ -180,7 +180,7 @@ def _report_claims(material: Material) -> list[ReportClaim]:
     return [
         ReportClaim(
             text=claim.text,
-            topic=claim.topic if claim.topic in material.ledger.topics else UNASSIGNED,
+            topic=claim.topic if claim.topic in material.ledger.topics else None,
             verified=claim.verified and claim.topic in material.ledger.topics,
             evidence=tuple(ReportClaim.Evidence(id=e.id, quote=e.quote) for e in claim.evidence),
             why="; ".join([*_topic_problem(claim, material), *claim.problems]) or None,
@@ -236,6 +236,7 @@ def compose(material: Material, synthesis: Synthesis | None, run: Run) -> Report
             [gap for gap in gaps if gap.topic == topic.id],
             _why_no_prose(synthesis, topic.id),
             [] if claims[topic.id] else _matches(ledger, topic.id),
+            was_read=material.end.reason == "finished",
         )
         for topic in topics
     }

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from caveat.claims import Claim, check
 from caveat.ledger import MAX_TOPICS, Ledger
 from caveat.loop import Call, Reply
-from caveat_tools.outcome import MAX_QUERY_CHARS, MAX_RESULTS, Empty, Failed, Found, fitted, wire
+from caveat_tools.outcome import MAX_QUERY_CHARS, MAX_RESULTS, Empty, Failed, Found, clip, fitted, not_sent, wire
 from caveat_tools.plain_text import one_line, plain
 from caveat_tools.search import Searcher
-from caveat_tools.source import Ask
+from caveat_tools.source import Ask, SourceError
 
 MAX_FINDINGS: Final = 60
 MAX_EVIDENCE: Final = 6
@@ -123,13 +123,17 @@ class PlanTopicsTool:
             self.arguments,
         )
 
-    async def run(self, arguments: PlanTopics) -> dict[str, str]:
+    async def run(self, arguments: PlanTopics) -> tuple[dict[str, str], list[str]]:
         """Enter the topics, so that a search in the same turn can name them."""
         return self.ledger.plan(arguments.topics)
 
-    def settle(self, _call: Call, _arguments: PlanTopics, result: dict[str, str]) -> Reply:
-        """Answer with the ids."""
-        return Reply({"topics": [{"id": key, "topic": text} for key, text in result.items()]})
+    def settle(self, _call: Call, _arguments: PlanTopics, result: tuple[dict[str, str], list[str]]) -> Reply:
+        """Answer with the ids, and with the topics for which there was no room."""
+        named, left_out = result
+        body: dict[str, Any] = {"topics": [{"id": key, "topic": text} for key, text in named.items()]}
+        if left_out:
+            body |= {"notAdded": left_out, "guidance": f"{MAX_TOPICS} topics are possible; search under one of them."}
+        return Reply(body)
 
 
 @dataclass
@@ -161,9 +165,9 @@ class SearchTool:
         """Search, or refuse a topic that was never planned."""
         if arguments.topic_id not in self.ledger.topics:
             known = ", ".join(f"{key} ({one_line(text, 60)})" for key, text in self.ledger.topics.items())
-            return self.searcher.refused(
-                arguments.source,
-                arguments.query,
+            return not_sent(
+                one_line(arguments.source, 60),
+                plain(arguments.query),
                 "invalid_arguments",
                 f"there is no topic {one_line(arguments.topic_id, 40)!r}",
                 f"Use one of the topics {known}, or add one with plan_topics.",
@@ -231,33 +235,63 @@ class ReportFindingsTool:
         return topic + list(claim.problems)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class OwnTool:
     """A caller's own tool: a name, a description, a pydantic model of the arguments and an async function.
 
-    The function returns a Found, Empty or Failed, whose results become evidence that can be cited; or a dict that goes
-    to the model as it is. If the arguments have a `topic_id`, the call counts for that topic.
+    The function returns a Found, Empty or Failed, or raises SourceError; its results become evidence that can be cited.
+    Or it returns something else that is JSON, which goes to the model: a dict as it is, anything else under "result".
+    If the arguments have a `topic_id`, the call counts for that topic.
     """
 
     name: str
     description: str
     arguments: type[BaseModel]
     call: Callable[[Any], Awaitable[Any]]
-    ledger: Ledger | None = None
+
+
+@dataclass
+class RecordedTool:
+    """An OwnTool within a run: its outcomes are entered into the ledger."""
+
+    tool: OwnTool
+    ledger: Ledger
     closes: bool = False
     is_free: bool = False
 
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.tool.name
+
+    @property
+    def arguments(self) -> type[BaseModel]:
+        """The tool's arguments."""
+        return self.tool.arguments
+
     def definition(self) -> dict[str, Any]:
         """Return the tool's definition."""
-        return definition(self.name, self.description, self.arguments)
+        return definition(self.tool.name, self.tool.description, self.tool.arguments)
 
     async def run(self, arguments: BaseModel) -> Any:
         """Call the caller's function."""
-        return await self.call(arguments)
+        try:
+            return await self.tool.call(arguments)
+        except SourceError as error:
+            return Failed(
+                source=self.tool.name,
+                error_type=error.error_type,
+                attempted_query=clip(arguments.model_dump_json(exclude={"topic_id"}), MAX_QUERY_CHARS)[0],
+                is_retryable=error.retryable,
+                retry_after_seconds=error.retry_after_seconds,
+                attempts=1,
+                message=one_line(error.message, 400),
+                guidance=f"Go on without {self.tool.name}, and report that it could not be searched.",
+            )
 
     def settle(self, call: Call, arguments: BaseModel, result: Any) -> Reply:
         """Enter an outcome into the ledger; pass anything else on."""
-        if not isinstance(result, Found | Empty | Failed) or self.ledger is None:
+        if not isinstance(result, Found | Empty | Failed):
             return Reply(result if isinstance(result, dict) else {"result": result})
         query = result.attempted_query if isinstance(result, Failed) else result.query
         outcome = self.ledger.record(getattr(arguments, "topic_id", None), call, Ask(query), fitted(result))

@@ -15,12 +15,24 @@ class QuestionError(ValueError):
 
 
 class NoReportError(Exception):
-    """The model never gave a single turn, so there is nothing to report; the message says what to set."""
+    """There is nothing to report: the model never gave a turn or cannot be asked, or the run was stopped too early."""
+
+
+class ToolsError(ValueError):
+    """A caller's own tool cannot be offered as it is."""
 
 
 class HomeError(ValueError):
     """CAVEAT_HOME cannot be read as a folder's name."""
 
 
-USAGE_ERRORS: Final = (HomeError, QuestionError, SourcesError, LocalFolderError, FaultSyntaxError, PromptError)
+USAGE_ERRORS: Final = (
+    HomeError,
+    QuestionError,
+    ToolsError,
+    SourcesError,
+    LocalFolderError,
+    FaultSyntaxError,
+    PromptError,
+)
 """Raised before anything is spent."""

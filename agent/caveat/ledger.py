@@ -24,6 +24,9 @@ NOT_THE_SOURCES_FAULT: Final = frozenset({"invalid_arguments", "blocked"})
 since the answer that the guard refers to is in the ledger already."""
 
 
+NOT_SENT: Final = frozenset({"blocked", "budget_exhausted", "cancelled"})
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One search call: its topic (None: it fits none), where it stood, and its outcome with numbered results."""
@@ -54,7 +57,13 @@ class Entry:
         return isinstance(self.outcome, Failed) and self.outcome.error_type == "blocked"
 
     @property
-    def is_access_failure(self) -> bool:
+    def was_never_sent(self) -> bool:
+        """True where the guard, the budget or a stop came first."""
+        outcome = self.outcome
+        return isinstance(outcome, Failed) and not outcome.attempts and outcome.error_type in NOT_SENT
+
+    @property
+    def leaves_a_gap(self) -> bool:
         """True where a source that should have been searched was not: all failures but those of the call itself."""
         return isinstance(self.outcome, Failed) and self.outcome.error_type not in NOT_THE_SOURCES_FAULT
 
@@ -86,8 +95,8 @@ class Ledger:
         self.evidence: dict[str, Evidence] = {}
         self._numbers: dict[tuple[str, str, str], str] = {}
 
-    def plan(self, topics: Iterable[str]) -> dict[str, str]:
-        """Add topics and return those named, by id; one that is there already keeps its id. None is ever removed.
+    def plan(self, topics: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+        """Add topics; return those named by id, and those for which there was no room. None is ever removed.
 
         The first plan takes the place of the topic that stands for the whole question, unless that was searched.
         """
@@ -96,6 +105,7 @@ class Ledger:
         self._planned = True
         ids = {text: key for key, text in self.topics.items()}
         named: dict[str, str] = {}
+        left_out: list[str] = []
         for topic in topics:
             text = one_line(topic, 300)
             if text and text not in ids and len(self.topics) < MAX_TOPICS:
@@ -103,9 +113,11 @@ class Ledger:
                 self.topics[ids[text]] = text
             if text in ids:
                 named[ids[text]] = text
+            elif text:
+                left_out.append(text)
         if not self.topics:
             self.topics["T1"] = self._question
-        return named
+        return named, left_out
 
     def record(
         self, topic: str | None, call: Call, ask: Ask, outcome: Found | Empty | Failed
@@ -142,7 +154,7 @@ class Ledger:
         if has_verified_claim:
             return "partial" if still_open else "covered"
         entries = self._standing(topic)
-        if not any(e.answered or e.is_snapshot or (e.is_access_failure and not _was_never_sent(e)) for e in entries):
+        if not any(e.answered or e.is_snapshot or (e.leaves_a_gap and not e.was_never_sent) for e in entries):
             return "not_attempted"
         return "failed" if still_open else "searched_empty"
 
@@ -159,20 +171,23 @@ class Ledger:
         return _not_made_good(entries, fits)
 
     def _standing(self, topic: str) -> list[Entry]:
-        """Return the topic's entries; a repeat that the guard refused stands for the answer that another topic got."""
-        own = self.of(topic)
-        asked = {(e.source, e.ask.key()) for e in own if not e.is_refused_repeat}
+        """Return the topic's entries; an unsent repeat stands for what another topic was answered, or falls away."""
         standing = []
-        for entry in own:
-            key = (entry.source, entry.ask.key())
-            if entry.is_refused_repeat and key not in asked:
-                original = next(
-                    (e for e in self.entries if (e.source, e.ask.key()) == key and not e.is_refused_repeat), None
-                )
-                standing.append(entry if original is None else replace(entry, outcome=original.outcome))
-            else:
+        for entry in self.of(topic):
+            original = self._original(entry)
+            if original is None:
                 standing.append(entry)
+            elif original.topic != topic:
+                call = original.call if original.answered else entry.call  # an answer makes good what came before it
+                standing.append(replace(entry, outcome=original.outcome, call=call))
         return standing
+
+    def _original(self, entry: Entry) -> Entry | None:
+        """Return the call that an unsent repeat repeats: answered, or refused for good by its source."""
+        if not entry.was_never_sent:
+            return None
+        same = (e for e in self.entries if e.source == entry.source and e.ask.key() == entry.ask.key())
+        return next((e for e in same if e.answered or (entry.is_refused_repeat and e.leaves_a_gap)), None)
 
     def next_after(self, entry: Entry, *, has_verified_claim: bool) -> Next | None:
         """Return what the coordinator did after a failure, by its next call on the topic; None after a success."""
@@ -194,7 +209,7 @@ class Ledger:
 
 
 def _not_made_good(entries: Sequence[Entry], ways: Sequence[Callable[[Entry, Entry], bool]]) -> list[Entry]:
-    still_open = [entry for entry in entries if entry.is_access_failure]
+    still_open = [entry for entry in entries if entry.leaves_a_gap]
     spent: set[int] = set()
     for fits in ways:
         for failure in list(still_open):
@@ -213,12 +228,3 @@ def _same_query(failure: Entry, entry: Entry) -> bool:
 
 def _other_query_found(_failure: Entry, entry: Entry) -> bool:
     return isinstance(entry.outcome, Found)
-
-
-def _was_never_sent(entry: Entry) -> bool:
-    outcome = entry.outcome
-    return (
-        isinstance(outcome, Failed)
-        and outcome.attempts == 0
-        and outcome.error_type in {"budget_exhausted", "cancelled"}
-    )

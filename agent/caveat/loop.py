@@ -10,14 +10,14 @@ any other exception is a bug or a cassette miss and ends the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
 from caveat.model import Block, Message, Model, ModelError, Turn
-from caveat_tools.outcome import MAX_QUERY_CHARS, ErrorType, Failed, clip, to_json, wire
+from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
 from caveat_tools.stop import Stop, Stopped
 
@@ -27,6 +27,9 @@ STOP_GRACE_SECONDS: Final = 0.5
 EndReason: TypeAlias = Literal[
     "finished", "turns_spent", "tokens_spent", "no_report", "refused", "context_full", "model_failed", "stopped"
 ]
+
+
+Limit: TypeAlias = Literal["turns", "calls", "tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +97,16 @@ class Tool(Protocol):
 class AgentEnd:
     """How an agent ended: why, in which words for a reader, after how many complete turns, and all that was said.
 
-    `spent` names the limits that it met on the way, such as "12 turns"; also where it still handed its work over.
+    `tool_uses` counts the model's calls, run or not. `spent` maps each limit that was met on the way to its size, also
+    where the work was still handed over.
     """
 
     reason: EndReason
     detail: str
     turns: int
     messages: list[Message]
-    spent: tuple[str, ...] = ()
+    tool_uses: int = 0
+    spent: Mapping[Limit, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,7 @@ class _Agent:
     messages: list[Message]
     turns: int = 0
     calls: int = 0
+    tool_uses: int = 0
     tokens: int = 0
     nudges: int = 0
     warned: set[str] = field(default_factory=set)
@@ -137,12 +143,13 @@ class _Agent:
 
     def end(self, reason: EndReason, detail: str) -> AgentEnd:
         limits = self.limits
-        spent = {
-            f"{limits.turns} turns": self.turns >= limits.turns,
-            f"{limits.calls} searches": self.calls > limits.calls,
-            f"{limits.tokens} tokens": self.tokens >= limits.tokens,
+        met: dict[Limit, tuple[bool, int]] = {
+            "turns": (self.turns >= limits.turns, limits.turns),
+            "calls": (self.calls > limits.calls, limits.calls),
+            "tokens": (self.tokens >= limits.tokens, limits.tokens),
         }
-        return AgentEnd(reason, detail, self.turns, self.messages, tuple(name for name, met in spent.items() if met))
+        spent = {limit: size for limit, (is_met, size) in met.items() if is_met}
+        return AgentEnd(reason, detail, self.turns, self.messages, self.tool_uses, spent)
 
 
 async def run_agent(  # noqa: PLR0913 - the loop's seams
@@ -175,6 +182,7 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
             return agent.end("model_failed", error.message)
         agent.turns += 1
         agent.tokens += turn.tokens
+        agent.tool_uses += len(turn.tool_uses)
         if turn.content and turn.stop_reason != "refusal":
             agent.messages.append({"role": "assistant", "content": turn.content})
         results, finished = await _answered(agent, turn, last=last)
@@ -220,8 +228,10 @@ async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Bloc
         if isinstance(job, _Job) and job.place in outcomes:
             reply = job.tool.settle(call, job.arguments, outcomes[job.place])
         else:
-            failed = _cancelled(job) if isinstance(job, _Job) else job
-            agent.refuse(call, use["input"], failed)
+            failed = _cancelled(use) if isinstance(job, _Job) else job
+            tool = agent.tools.get(use["name"])
+            if tool is None or not tool.is_free:
+                agent.refuse(call, use["input"], failed)
             reply = Reply(wire(failed), is_error=True)
         finished |= reply.final
         block = {"type": "tool_result", "tool_use_id": use["id"], "content": to_json(reply.body)}
@@ -245,29 +255,33 @@ def _prepared(agent: _Agent, turn: Turn, use: Block, call: Call) -> _Job | Faile
         known = ", ".join(agent.tools)
         return _not_run(use, "invalid_arguments", f"there is no tool {use['name']!r}", f"Use one of: {known}.")
     if use["id"] in turn.broken:
-        return _not_run(
-            use, "invalid_arguments", turn.broken[use["id"]], "Send the call again, complete and well-formed."
-        )
-    if call.last and not tool.closes:
-        guidance = f"Call {agent.closing} with what you have."
-        return _not_run(use, "budget_exhausted", "this was the last turn, so the call was not carried out", guidance)
-    if not tool.closes and not tool.is_free:
-        agent.calls += 1
-        if agent.calls > agent.limits.calls:
-            guidance = f"Call {agent.closing} with what you have."
-            return _not_run(use, "budget_exhausted", f"all {agent.limits.calls} calls of this run are spent", guidance)
-        if call.place >= agent.limits.calls_per_turn:
-            limit = agent.limits.calls_per_turn
-            return _not_run(
-                use, "budget_exhausted", f"a turn may hold {limit} calls", "Send the call in the next turn."
-            )
+        reason = turn.broken[use["id"]]
+        return _not_run(use, "invalid_arguments", reason, "Send the call again, complete and well-formed.")
     try:
-        return _Job(call.place, tool, tool.arguments.model_validate(use["input"]))
+        arguments = tool.arguments.model_validate(use["input"])
     except ValidationError as error:
         reasons = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'input'}: {e['msg']}" for e in error.errors()[:5])
-        return _not_run(
-            use, "invalid_arguments", one_line(reasons, 600), "Correct the arguments and send the call again."
-        )
+        return _not_run(use, "invalid_arguments", reasons, "Correct the arguments and send the call again.")
+    if not tool.closes:
+        spent, guidance = _spent(agent, call, is_free=tool.is_free)
+        if spent:
+            return _not_run(use, "budget_exhausted", spent, guidance)
+    return _Job(call.place, tool, arguments)
+
+
+def _spent(agent: _Agent, call: Call, *, is_free: bool) -> tuple[str, str]:
+    """Count a call; return which limit it meets and what to do, or two empty strings."""
+    close = f"Call {agent.closing} with what you have."
+    if call.last:
+        return "this was the last turn, so the call was not carried out", close
+    if is_free:
+        return "", ""
+    agent.calls += 1
+    if agent.calls > agent.limits.calls:
+        return f"all {agent.limits.calls} calls of this run are spent", close
+    if call.place >= agent.limits.calls_per_turn:
+        return f"a turn may hold {agent.limits.calls_per_turn} calls", "Send the call in the next turn."
+    return "", ""
 
 
 async def _side_by_side(stop: Stop, jobs: Sequence[_Job]) -> dict[int, Any]:
@@ -297,20 +311,12 @@ async def _side_by_side(stop: Stop, jobs: Sequence[_Job]) -> dict[int, Any]:
 
 
 def _not_run(use: Block, error_type: ErrorType, message: str, guidance: str) -> Failed:
-    attempted = use["input"].get("query")
-    return Failed(
-        source=one_line(str(use["input"].get("source") or use["name"]), 60) or "?",
-        error_type=error_type,
-        attempted_query=clip(attempted, MAX_QUERY_CHARS)[0] if isinstance(attempted, str) else "",
-        is_retryable=False,
-        attempts=0,
-        message=one_line(message, 600),
-        guidance=guidance,
-    )
+    query = use["input"].get("query")
+    source = one_line(str(use["input"].get("source") or use["name"]), 60) or "?"
+    return not_sent(source, query if isinstance(query, str) else "", error_type, one_line(message, 600), guidance)
 
 
-def _cancelled(job: _Job) -> Failed:
-    use = {"name": job.tool.name, "input": job.arguments.model_dump(mode="json")}
+def _cancelled(use: Block) -> Failed:
     return _not_run(use, "cancelled", "stopped before the call was complete", "Go on with what you have.")
 
 

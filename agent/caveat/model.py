@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeAlias
 import anthropic
 import httpx2
 
-from caveat import offline
+from caveat import model_faults, offline
 from caveat_tools.clock import Clock
 from caveat_tools.faults import FaultPlan
 from caveat_tools.http import retry_after
@@ -263,33 +263,19 @@ async def open_model(
     """
     environ = os.environ if environ is None else environ
     is_offline = force_offline or not any(environ.get(name) for name in _MEANS_HOSTED)
+    name = offline.MODEL_NAME if is_offline else _checked_name(name or environ.get("CAVEAT_MODEL") or DEFAULT_MODEL)
+    settings = _OFFLINE_SETTINGS if is_offline else _checked_settings(environ)
     inner: httpx2.AsyncBaseTransport = offline.transport() if is_offline else httpx2.AsyncHTTPTransport()
     http = httpx2.AsyncClient(
-        transport=stacked(inner, faults, "model"),
+        transport=stacked(inner, faults, "model", model_faults.ANSWERS),
         timeout=httpx2.Timeout(STALL_SECONDS, connect=10.0),
         follow_redirects=True,
         event_hooks={"response": [read_as_utf8]},
     )
-    settings: dict[str, Any] = {"base_url": environ.get("ANTHROPIC_BASE_URL") or None}
-    if is_offline:
-        settings = {"api_key": "none", "base_url": "http://caveat.invalid"}
-    elif not any(environ.get(name) for name in _MEANS_KEY):
-        settings["api_key"] = "none"
-    name = offline.MODEL_NAME if is_offline else name or environ.get("CAVEAT_MODEL") or DEFAULT_MODEL
-    if not plain(name) == name.strip() == name:
-        raise ModelError("request", "the model's name holds characters that no name has; see --model", retryable=False)
-    for variable in _MEANS_KEY:
-        if not environ.get(variable, "").isascii() or not environ.get(variable, "x").isprintable():
-            hint = f"{variable} holds characters that no key has; copy the key again"
-            raise ModelError("refused_key", hint, retryable=False)
     try:
         client = anthropic.AsyncAnthropic(http_client=http, max_retries=0, **settings)
-        if not 0 < (client.base_url.port or 80) < 65_536:
-            raise httpx2.InvalidURL(f"there is no port {client.base_url.port}")  # noqa: TRY301
-    except httpx2.InvalidURL as error:
-        hint = f"ANTHROPIC_BASE_URL is not an address: {error}"
-        raise ModelError("request", hint, retryable=False) from error
     except anthropic.AnthropicError as error:
+        await http.aclose()
         hint = f"the key cannot be used: {one_line(str(error), 300)}"
         raise ModelError("refused_key", hint, retryable=False) from error
     model = Model(name, client, clock=clock, is_offline=is_offline, on_wait=on_wait)
@@ -297,6 +283,37 @@ async def open_model(
         yield model
     finally:
         await model.aclose()
+
+
+_OFFLINE_SETTINGS: Final[dict[str, Any]] = {"api_key": "none", "base_url": "http://caveat.invalid"}
+
+
+def _checked_name(name: str) -> str:
+    if not plain(name) == name.strip() == name:
+        raise ModelError("request", "the model's name holds characters that no name has; see --model", retryable=False)
+    return name
+
+
+def _checked_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return key and address for the SDK. Raises ModelError where they cannot be ones."""
+    for variable in _MEANS_KEY:
+        if not environ.get(variable, "").isascii() or not environ.get(variable, "x").isprintable():
+            hint = f"{variable} holds characters that no key has; copy the key again"
+            raise ModelError("refused_key", hint, retryable=False)
+    settings: dict[str, Any] = {
+        "api_key": environ.get("ANTHROPIC_API_KEY") or None,
+        "auth_token": environ.get("ANTHROPIC_AUTH_TOKEN") or None,
+        "base_url": environ.get("ANTHROPIC_BASE_URL") or None,
+    }
+    if not any(environ.get(name) for name in _MEANS_KEY):
+        settings["api_key"] = "none"
+    try:
+        port = httpx2.URL(settings["base_url"] or "").port
+    except httpx2.InvalidURL as error:
+        raise ModelError("request", f"ANTHROPIC_BASE_URL is not an address: {error}", retryable=False) from error
+    if port is not None and not 0 < port < 65_536:
+        raise ModelError("request", f"ANTHROPIC_BASE_URL names a port that does not exist: {port}", retryable=False)
+    return settings
 
 
 async def read_as_utf8(response: httpx2.Response) -> None:

@@ -69,10 +69,13 @@ def topic_text(
     gaps: Sequence[Gap],
     no_prose_because: str | None,
     matches: Sequence[str],
+    *,
+    was_read: bool,
 ) -> str:
     """Return one topic's section: what it rests on, then prose, or its claims where there is none.
 
-    `matches` are the passages that were found for a topic without claims.
+    `matches` are the passages that were found for a topic without claims; `was_read` is False where the model did not
+    come so far as to make anything of them.
     """
     lines = []
     stored = {query.source for query in topic.queries if query.served_from == "snapshot"}
@@ -80,24 +83,29 @@ def topic_text(
         dict.fromkeys(
             f"{gap.source} ({gap.error_type}{'; a stored answer was used' if gap.source in stored else ''})"
             for gap in gaps
-            if gap.source != "model"
+            if gap.source not in {"model", None}
         )
     )
     asked = ", ".join(dict.fromkeys(query.source for query in topic.queries if query.status != "failed"))
     if topic.state == "partial":
         lines.append(f"*Partly covered: {missing} could not be searched, so this section may lack what is there.*")
     elif topic.state == "failed":
-        rest = f"{asked} answered without giving an answer. " if asked else ""
+        matched = f"{asked} has matches that nobody has read. "
+        rest = (
+            "" if not asked else matched if matches and not was_read else f"{asked} answered without giving an answer. "
+        )
         lines.append(f"*Could not be searched: {missing}. {rest}So this topic is open, and not answered with no.*")
     elif topic.state == "not_attempted":
         lines.append("*Nothing was searched for this topic.*")
     elif topic.state == "searched_empty":
-        what = "there were matches, but no verified statement came of them" if matches else "nothing found there"
+        made = "no verified statement came of them" if was_read else "nobody has read them"
+        what = f"there were matches, but {made}" if matches else "nothing found there"
         lines.append(f"*Searched in {asked}: {what}. That does not show that there is nothing elsewhere.*")
     if matches:
         shown = "\n".join(f"- {markdown_text(_single(match))}" for match in matches[:MATCHES_SHOWN])
         more = f"\n- and {len(matches) - MATCHES_SHOWN} more" if len(matches) > MATCHES_SHOWN else ""
-        lines.append(f"Passages that matched, from which no statement was made:\n\n{shown}{more}")
+        use = "from which no statement was made" if was_read else "and that nobody has read"
+        lines.append(f"Passages that matched, {use}:\n\n{shown}{more}")
     if prose is not None:
         lines.append(_defanged(prose))
     elif claims:
@@ -265,11 +273,10 @@ def _about(report: Report) -> str:
         f"{quotes} the coverage, the gaps and this section.{judgement}",
         *(markdown_text(_single(note)) for note in report.notes),
     ]
-    calls = f"{run.tool_calls} search{'' if run.tool_calls == 1 else 'es'}, {run.seconds:.1f} s"
+    calls = f"{run.tool_calls} tool calls, {run.seconds:.1f} s"
     if run.offline:
         return "\n\n".join([*paragraphs, f"Run {run.id}, the embedded stand-in (no language model): {calls}."])
-    cost = "not counted" if run.cost is None else f"{run.cost:.2f} USD"
-    used = f"{run.model_calls} model calls, {run.input_tokens} tokens in, {run.output_tokens} out, cost {cost}"
+    used = f"{run.model_calls} model calls, {run.input_tokens} tokens in, {run.output_tokens} out, cost not counted"
     return "\n\n".join([*paragraphs, f"Run {run.id}, the model {markdown_text(run.model)}: {used}, {calls}."])
 
 

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Literal, TypeAlias
 
 from caveat.ledger import Next, State
+from caveat.loop import EndReason
 from caveat_tools.outcome import ErrorType, Wire
-
-UNASSIGNED: Final = "unassigned"
 
 
 class Query(Wire):
@@ -18,11 +17,11 @@ class Query(Wire):
 
     source: str
     query: str
-    status: str
+    status: Literal["found", "empty", "failed"]
     error_type: ErrorType | None
     attempts: int
     next: Next | None
-    served_from: str | None = None
+    served_from: Literal["live", "snapshot"] | None = None
 
 
 class Topic(Wire):
@@ -45,7 +44,7 @@ class ReportClaim(Wire):
         quote: str
 
     text: str
-    topic: str
+    topic: str | None
     verified: bool
     evidence: tuple[Evidence, ...]
     why: str | None = None
@@ -62,12 +61,17 @@ class ReportSource(Wire):
     snapshot_age_seconds: int | None = None
 
 
+GapType: TypeAlias = ErrorType | Literal["unverified", "not_attempted", "unreadable"] | EndReason
+"""Why something stays open: a failed search; statements without proof, nothing searched, files that cannot be read;
+or how an unfinished run ended."""
+
+
 class Gap(Wire):
     """Something that could not be looked up: which topic it leaves open (None: the whole run), why, what to try."""
 
     topic: str | None
-    source: str
-    error_type: str
+    source: str | None
+    error_type: GapType
     why: str
     try_next: tuple[str, ...]
 
@@ -94,7 +98,7 @@ class Run(Wire):
     output_tokens: int
     cost: float | None
     seconds: float
-    end: str
+    end: EndReason
     injected: str = ""
 
 

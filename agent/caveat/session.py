@@ -9,14 +9,13 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import caveat_prompts
 from caveat.compose import Material, compose, for_synthesis, verified
-from caveat.coordinator import OwnTool, PlanTopicsTool, ReportFindingsTool, SearchTool, refusal_recorder
-from caveat.errors import NoReportError, QuestionError
+from caveat.coordinator import OwnTool, PlanTopicsTool, RecordedTool, ReportFindingsTool, SearchTool, refusal_recorder
+from caveat.errors import NoReportError, QuestionError, ToolsError
 from caveat.events import Event, ModelWaiting, Notice, RunStarted
 from caveat.ledger import MAX_TOPICS, Ledger
 from caveat.loop import Limits, run_agent
@@ -42,7 +41,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     question: str,
     *,
     sources: Sequence[Source | str] | None = None,
-    docs: Path | None = None,
+    docs: Path | str | None = None,
     tools: Sequence[OwnTool] = (),
     model: Model | str | None = None,
     offline: bool = False,
@@ -64,14 +63,17 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     built-in prompt. `stop.ask()` ends the work early, with a report of what there is. `home` is where runs and stored
     answers are kept.
 
-    Raises QuestionError, SourcesError, FaultSyntaxError or PromptError before anything is spent; NoReportError when the
-    model never answers. Failures of sources, and of the model later on, are in the report and raise nothing.
+    Raises QuestionError, SourcesError, LocalFolderError, ToolsError, FaultSyntaxError, PromptError or HomeError before
+    anything is spent; NoReportError when the model never answers, or the stop comes before anything was searched.
+    Failures of sources, and of the model later on, are in the report and raise nothing.
     """
     question = checked_question(question)
     clock, limits, stop = clock or SystemClock(), limits or Limits(), stop or Stop()
+    docs = Path(docs) if docs is not None else None
     if sources is None:
         sources = ("local", "wikipedia") if docs else ("wikipedia",)
     checked_names(sources, docs)
+    checked_tools(tools)
     faults = parse_faults(inject, strikable(sources), model=not isinstance(model, Model))
     started, run_id = clock.monotonic(), f"{clock.now():%Y-%m-%d}-{new_id()}"
     notes: list[str] = []
@@ -98,7 +100,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         ledger = Ledger(question, clock.now)
         searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
         report_findings = ReportFindingsTool(ledger)
-        own = [replace(tool, ledger=ledger) for tool in tools]
+        own = [RecordedTool(tool, ledger) for tool in tools]
         system = loaded_prompts(prompts or {}, prompt_values(limits, ready))
 
         end = await run_agent(
@@ -132,7 +134,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             model=llm.name,
             offline=llm.is_offline,
             model_calls=llm.usage.calls,
-            tool_calls=len(ledger.entries),
+            tool_calls=end.tool_uses + (synthesis.end.tool_uses if synthesis else 0),
             input_tokens=llm.usage.input_tokens,
             output_tokens=llm.usage.output_tokens,
             cost=None,
@@ -174,6 +176,14 @@ def checked_names(sources: Sequence[Source | str], docs: Path | None) -> None:
         raise SourcesError(f"two sources have the same name: {', '.join(names)}")
     if docs is not None and "local" not in names:
         raise SourcesError(f"the folder {docs} is given, but the sources ({', '.join(names)}) leave out local")
+
+
+def checked_tools(tools: Sequence[OwnTool]) -> None:
+    """Raise ToolsError where a caller's tool has the name of another one."""
+    names = [tool.name for tool in tools] + ["plan_topics", "search", "report_findings"]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ToolsError(f"two tools have the name {twice[0]!r}; give your own another one")
 
 
 def loaded_prompts(files: Mapping[str, Path], values: Mapping[str, str]) -> dict[str, str]:

@@ -103,10 +103,11 @@ class Document:
         top = self.title or untitled
         below = [*self.sections[1:], _Section()]
         for section, following in zip(self.sections, below, strict=True):
-            if not section.paragraphs and section.own and following.headings[:-1] != section.headings:
-                section.paragraphs.append(section.own)  # a heading with nothing below it is evidence of its own
+            paragraphs = section.paragraphs
+            if not paragraphs and section.own and following.headings[:-1] != section.headings:
+                paragraphs = [section.own]  # a heading with nothing below it is evidence of its own
             title = " › ".join(section.headings if section.headings[:1] == (top,) else (top, *section.headings))
-            for line, text in _grouped(section.paragraphs):
+            for line, text in _grouped(paragraphs):
                 if text:
                     yield title, line, text
 

@@ -78,7 +78,7 @@ def parse_faults(text: str, sources: Collection[str], *, model: bool = True) -> 
     Raises FaultSyntaxError with what is wrong and, where one is near, the name that was probably meant.
     """
     targets = [*sources, *(["model"] if model else []), "*"]
-    return FaultPlan(tuple(_entry(part.strip(), targets) for part in text.split(",") if part.strip()))
+    return FaultPlan(tuple(_entry(part.strip(), targets) for part in text.split(",")) if text.strip() else ())
 
 
 def _entry(text: str, targets: Collection[str]) -> Injection:

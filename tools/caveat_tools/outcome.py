@@ -158,6 +158,19 @@ class Failed(Wire):
         return self
 
 
+def not_sent(source: str, query: str, error_type: ErrorType, message: str, guidance: str) -> Failed:
+    """Return the Failed of a call that was not carried out: no attempt was made, and the same call will not help."""
+    return Failed(
+        source=source,
+        error_type=error_type,
+        attempted_query=clip(query, MAX_QUERY_CHARS)[0],
+        is_retryable=False,
+        attempts=0,
+        message=message,
+        guidance=guidance,
+    )
+
+
 Outcome = Annotated[Found | Empty | Failed, Field(discriminator="status")]
 OUTCOME: Final[TypeAdapter[Found | Empty | Failed]] = TypeAdapter(Outcome)
 

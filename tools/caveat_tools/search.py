@@ -24,7 +24,6 @@ from caveat_tools.http import get_json
 from caveat_tools.outcome import (
     MAX_ALTERNATIVES,
     MAX_PASSAGE_CHARS,
-    MAX_QUERY_CHARS,
     MAX_RESULTS,
     Empty,
     ErrorType,
@@ -33,6 +32,7 @@ from caveat_tools.outcome import (
     Result,
     clip,
     fitted,
+    not_sent,
 )
 from caveat_tools.plain_text import one_line, plain
 from caveat_tools.retry import RetryPolicy, Waiting, with_retries
@@ -144,25 +144,14 @@ class Searcher:
         """
         if source not in self._desks:
             known = ", ".join(self._desks)
-            return self.refused(
-                source, ask.query, "invalid_arguments", f"there is no source {source!r}", f"Use {known}."
+            name = one_line(source, 60)
+            return not_sent(
+                name, plain(ask.query), "invalid_arguments", f"there is no source {name!r}", f"Use {known}."
             )
         self._on_event(SearchStarted(source, ask.query))
         outcome = fitted(await self._search(self._desks[source], ask, use_snapshot=use_snapshot))
         self._on_event(SearchEnded(outcome))
         return outcome
-
-    def refused(self, source: str, query: str, error_type: ErrorType, message: str, guidance: str) -> Failed:
-        """Return the Failed of a call that was not carried out."""
-        return Failed(
-            source=source,
-            error_type=error_type,
-            attempted_query=clip(plain(query), MAX_QUERY_CHARS)[0],
-            is_retryable=False,
-            attempts=0,
-            message=message,
-            guidance=guidance,
-        )
 
     async def _search(self, desk: _Desk, ask: Ask, *, use_snapshot: bool) -> Found | Empty | Failed:
         source, key = desk.source, ask.key()
@@ -177,7 +166,7 @@ class Searcher:
                 return known
             async with desk.at_once:
                 outcome = await self._asked(desk, ask)
-            if not isinstance(outcome, Failed) or outcome.error_type in {"invalid_query", "access_denied"}:
+            if not isinstance(outcome, Failed) or _is_final(outcome):
                 desk.answered[key] = outcome, ask.limit
             if isinstance(outcome, Found):
                 self._snapshots.keep(self._snapshot_key(source, ask), outcome, self._clock.now())
@@ -185,7 +174,7 @@ class Searcher:
 
     def _unusable(self, source: Source, ask: Ask) -> Failed | None:
         if (ask.date_from or ask.date_to) and not source.accepts_dates:
-            return self.refused(
+            return not_sent(
                 source.name,
                 ask.query,
                 "invalid_arguments",
@@ -337,8 +326,8 @@ class Searcher:
         name = desk.source.name
         stored = self._snapshots.served(self._snapshot_key(desk.source, ask), self._clock.now())
         alternatives = self._alternatives(desk, ask, error_type, has_snapshot=stored is not None)
-        again = ask.key() in desk.failed
-        patience = (retry_after or 0.0) if retryable and not again else None
+        pointless = ask.key() in desk.failed or desk.breaker.is_open(self._clock.monotonic())
+        patience = (retry_after or 0.0) if retryable and not pointless else None
         if error_type in _ACCESS_FAILURES:
             desk.failed.add(ask.key())
         partial, cut = _results(so_far.passages[: ask.limit])
@@ -361,13 +350,13 @@ class Searcher:
         if error_type in {"cancelled", "budget_exhausted"}:
             return ()
         names = []
-        if error_type in _OTHER_WORDS_MAY_HELP:
+        now = self._clock.monotonic()
+        if error_type in _OTHER_WORDS_MAY_HELP and not desk.breaker.is_open(now):
             if desk.source.accepts_dates and not (ask.date_from or ask.date_to) and error_type != "invalid_query":
                 names.append("narrow_query_by_date_range")
             names.append("simplify_query")
         if has_snapshot and error_type in _ACCESS_FAILURES:
             names.append("use_cached_snapshot")
-        now = self._clock.monotonic()
         names += [
             f"try_source:{other.source.name}"
             for other in self._desks.values()
@@ -392,6 +381,11 @@ class Searcher:
 
     def _snapshot_key(self, source: Source, ask: Ask) -> SnapshotKey:
         return SnapshotKey(source.name, source.place, *ask.key())
+
+
+def _is_final(failed: Failed) -> bool:
+    """Say whether the source was asked and will not answer this query otherwise in this run."""
+    return not failed.is_retryable and failed.attempts > 0 and failed.error_type != "cancelled"
 
 
 def _results(passages: Sequence[Passage]) -> tuple[tuple[Result, ...], bool]:

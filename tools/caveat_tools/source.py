@@ -11,7 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Protocol
 
-from caveat_tools.outcome import ErrorType
+from caveat_tools.outcome import ERROR_KINDS, ErrorType
 from caveat_tools.retry import RecoverableError
 
 
@@ -64,7 +64,12 @@ class SourceError(RecoverableError):
         retry_after_seconds: float | None = None,
         passages: tuple[Passage, ...] = (),
     ) -> None:
-        """`message` is one clause for the model and the reader: what happened, without a verdict on the topic."""
+        """`message` is one clause for the model and the reader: what happened, without a verdict on the topic.
+
+        Raises ValueError where `retryable` contradicts the table of error types.
+        """
+        if retryable not in ERROR_KINDS[error_type].retryable:
+            raise ValueError(f"a SourceError of the kind {error_type} cannot have retryable={retryable}")
         super().__init__(message, retryable=retryable, retry_after_seconds=retry_after_seconds)
         self.error_type: ErrorType = error_type
         self.passages = passages

@@ -54,7 +54,8 @@ async def _opened(
             raise SourcesError("the source local needs a folder: name it with --docs")
         return await LocalSource.open(docs, on_progress=_in_tenths(docs, on_progress))
     if name == "wikipedia":
-        transport = stacked(httpx2.AsyncHTTPTransport(), faults, name, empty_answer())
+        answers = {"empty": ("application/json; charset=utf-8", empty_answer())}
+        transport = stacked(httpx2.AsyncHTTPTransport(), faults, name, answers)
         client = httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent()})
         try:
             return WikipediaSource(client, clock)

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -47,20 +47,14 @@ class LocalFolderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or folder that was not read: its path inside the folder, on one line, and a clause why."""
+    """A file or folder that was not read: its path inside the folder, on one line, and a clause why.
+
+    `may_hold_evidence` is False for what is left out on purpose: links, pipes and the like, and files without any text.
+    """
 
     path: str
     reason: str
-
-    @property
-    def may_hold_evidence(self) -> bool:
-        """False for what is left out on purpose: links, pipes and the like, and files without any text."""
-        return self.reason not in {_A_LINK, _A_LINKED_FOLDER, _NO_TEXT}
-
-
-_A_LINK: Final = "it is a link or not a regular file"
-_A_LINKED_FOLDER: Final = "it is a link to a folder"
-_NO_TEXT: Final = "it holds no text"
+    may_hold_evidence: bool = field(default=True, kw_only=True)
 
 
 class LocalSource:
@@ -101,9 +95,9 @@ class LocalSource:
             undo.push_async_callback(source.aclose)
             left_out = list(listing.left_out)
             for done, path in enumerate(listing.documents, start=1):
-                reason = await asyncio.to_thread(source._add, path)
-                if reason:
-                    left_out.append(LeftOut(_shown(path), reason))
+                unread = await asyncio.to_thread(source._add, path)
+                if unread:
+                    left_out.append(unread)
                 on_progress(done, len(listing.documents))
             source.left_out = tuple(sorted(left_out, key=lambda each: each.path))
             source.other_kinds = listing.other_kinds
@@ -151,15 +145,15 @@ class LocalSource:
             self._index.execute("INSERT INTO passage(passage) VALUES ('optimize')")
             self._index.execute("COMMIT")
 
-    def _add(self, path: str) -> str | None:
-        """Index one file; return the reason if it is left out."""
-        read = _text_of(self._folder / path)
-        if isinstance(read, str):
+    def _add(self, path: str) -> LeftOut | None:
+        """Index one file, or return that and why it is left out."""
+        shown = _shown(path)
+        read = _text_of(self._folder / path, shown)
+        if isinstance(read, LeftOut):
             return read
         text, guess = read
         suffix = Path(path).suffix.lower()
         document = read_html(text) if suffix in HTML else read_text(text, headings=suffix in MARKDOWN)
-        shown = _shown(path)
         if guess:
             self.guessed[shown] = guess
         rows = [
@@ -168,7 +162,7 @@ class LocalSource:
             if (body := " ".join(terms(passage)))
         ]
         if not rows:
-            return _NO_TEXT
+            return LeftOut(shown, "it holds no text", may_hold_evidence=False)
         with self._lock:
             self._index.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows)
         self.documents += 1
@@ -285,7 +279,7 @@ def _list(folder: Path) -> _Listing:
             path = f"{parent}/{name}" if parent else name
             suffix = Path(name).suffix.lower()
             if is_folder and is_link:
-                left_out.append(LeftOut(_shown(path), _A_LINKED_FOLDER))
+                left_out.append(LeftOut(_shown(path), "it is a link to a folder", may_hold_evidence=False))
             elif is_folder:
                 waiting.append(path)
             elif suffix in MARKDOWN | TEXT | HTML:
@@ -331,15 +325,15 @@ def _shown(path: str) -> str:
     return (line if len(line) <= _MAX_PATH_CHARS else "…" + line[1 - _MAX_PATH_CHARS :]) or "?"
 
 
-def _text_of(path: Path) -> tuple[str, str | None] | str:
-    """Return the text of a file with line feeds only and its encoding if guessed, or a clause why it is left out."""
+def _text_of(path: Path, shown: str) -> tuple[str, str | None] | LeftOut:
+    """Return the text of a file with line feeds only and its encoding if guessed, or why it is left out."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
-            return _A_LINK
+            return LeftOut(shown, "it is a link or not a regular file", may_hold_evidence=False)
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        return f"it cannot be opened: {error.strerror}"
+        return LeftOut(shown, f"it cannot be opened: {error.strerror}")
     if len(data) > MAX_FILE_BYTES:
-        return f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB"
-    return decode(data) or "it is not text"
+        return LeftOut(shown, f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB")
+    return decode(data) or LeftOut(shown, "it is not text")
