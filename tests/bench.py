@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from caveat.budget import Limits
 from caveat.claims import check
-from caveat.loop import Limits
 from caveat.session import research
 from caveat_tools.clock import FakeClock
 from caveat_tools.source import Ask

@@ -21,7 +21,7 @@ import vcr
 from vcr.request import Request
 
 from caveat import Report, research
-from caveat.loop import Limits
+from caveat.budget import Limits
 from caveat.model import DEFAULT_MODEL, Model
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from vcr.errors import CannotOverwriteExistingCassetteException
 
-from caveat.loop import Limits
+from caveat.budget import Limits
 from recorded import RECORDING, Played, Session, cassette, play
 
 BRIDGE = {

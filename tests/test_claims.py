@@ -454,3 +454,18 @@ def test_hostile_input_does_not_slow_the_check_down(quote: str, text: str) -> No
     started = time.process_time()
     find_quote(quote, text)
     assert time.process_time() - started < 1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "quote"),
+    [
+        ("See pages 10-\n20 of the annual report.", "See pages 1020 of the annual report"),
+        ("It lasted from 1990-\n1995 in all.", "It lasted from 19901995 in all"),
+        ("Call 555-\n1234 for the answer.", "Call 5551234 for the answer"),
+        ("The F-\n16 flew over the dam.", "The F16 flew over the dam"),
+        ("The wall is 1\u00ad\n5 metres high.", "The wall is 15 metres high"),
+    ],
+)
+def test_digits_at_a_line_break_are_never_joined_into_another_number(text: str, quote: str) -> None:
+    """A range or a number that was broken at a hyphen is not read as one that the source does not hold."""
+    assert find_quote(quote, text) is None

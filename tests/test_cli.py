@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from caveat.cli import main
+from caveat.model import DEFAULT_MODEL
 from scripted import message, text
 from servers import FakeMediaWiki, LocalServer, html_reply, json_reply, refused_url
 
@@ -275,6 +276,11 @@ def test_help_is_quick_because_it_imports_neither_the_sdk_nor_the_store() -> Non
     assert done.stdout.rstrip().endswith("[]")
 
 
+def test_the_help_names_the_default_model(caveat: Caveat) -> None:
+    """The name stands in the help without importing the SDK, and is the one that is used."""
+    assert DEFAULT_MODEL in caveat("ask", "--help").stdout
+
+
 def test_the_version_is_told(caveat: Caveat) -> None:
     """For bug reports."""
     assert "caveat, version" in caveat("--version").stdout
@@ -392,3 +398,18 @@ def test_ctrl_c_twice_leaves_at_once(docs: Path, tmp_path: Path) -> None:
     _, stderr = process.communicate(timeout=20)
     assert process.returncode in {130, 4}  # 4 where the first one was already through
     assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("encoding", ["cp1251", "cp437", "ascii"])
+@pytest.mark.parametrize("form", [[], ["--json", "-"]])
+def test_an_old_code_page_costs_a_sign_and_not_the_report(
+    docs: Path, tmp_path: Path, encoding: str, form: list[str]
+) -> None:
+    """A standard output that cannot write an arrow shows a question mark in its place."""
+    arguments = command(
+        "ask", "Wann war die Röste? Kariba Dam finished?", "--docs", str(docs), "--sources", "local", *form
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in MODEL_VARIABLES} | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(arguments, capture_output=True, env=environment, check=False)
+    assert b"Traceback" not in done.stderr
+    assert b"The Kariba Dam was finished in 1959." in done.stdout

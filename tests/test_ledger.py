@@ -225,6 +225,15 @@ def test_a_refused_repeat_stands_for_the_empty_answer_that_another_topic_had() -
     assert story.ledger.state("T2", has_verified_claim=False) == "searched_empty"
 
 
+def test_a_refused_repeat_stands_for_the_answer_that_came_in_the_end() -> None:
+    """A failure that was made good elsewhere is not held against the topic whose repeat was refused."""
+    story = Story()
+    story.ledger.plan(["a", "b"])
+    story.turn(1, ("q", failed()), topic="T1").turn(2, ("q", empty()), topic="T1")
+    story.turn(3, ("q", failed(error_type="blocked", attempts=0)), topic="T2")
+    assert story.ledger.state("T2", has_verified_claim=False) == "searched_empty"
+
+
 @pytest.mark.parametrize("answer", [found(), empty()])
 def test_a_repeat_that_the_budget_refused_is_no_failure_of_a_source_that_has_answered(answer: Any) -> None:
     """What was looked up once is not called "could not look" because a repeat came too late."""

@@ -11,7 +11,8 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from caveat.loop import AgentEnd, Call, Limits, Reply, run_agent
+from caveat.budget import Limits
+from caveat.loop import AgentEnd, Call, Reply, run_agent
 from caveat_tools.outcome import Failed
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.stop import Stop

@@ -422,3 +422,16 @@ async def test_a_key_or_address_that_cannot_be_one_is_named(environ: dict[str, s
         async with open_model(clock=FakeClock(), faults=parse_faults("", []), environ=environ) as model:
             await model.turn("s", HELLO, [])
     assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_an_answer_without_end_is_cut_off(kind: str) -> None:
+    """A server that never stops sending costs a bounded amount of memory."""
+
+    class Endless(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while True:
+                yield b'event: ping\ndata: {"type": "ping", "filler": "' + b"x" * 1_000_000 + b'"}\n\n'
+
+    response = httpx2.Response(200, headers={"content-type": kind}, stream=Endless())
+    assert "larger than any message" in (await error_of(lambda _: response)).message

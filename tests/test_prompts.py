@@ -14,9 +14,9 @@ from typing import Any, get_args
 import pytest
 
 import caveat_prompts
+from caveat.budget import Limits
 from caveat.coordinator import PlanTopicsTool, ReportFindingsTool, SearchTool
 from caveat.ledger import Ledger, State
-from caveat.loop import Limits
 from caveat.session import prompt_values
 from caveat.synthesis import WriteSectionsTool
 from caveat_prompts import ROLES, PromptError

@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
 from caveat import OwnTool, Report, research
+from caveat.budget import Limits
 from caveat.errors import NoReportError, QuestionError, ToolsError
-from caveat.loop import Limits
 from caveat.schema import report_schema
 from caveat_prompts import PromptError
 from caveat_tools.clock import FakeClock
@@ -352,6 +352,7 @@ async def test_a_claim_for_an_unknown_topic_is_shown_and_covers_nothing(ask: Ask
     assert report.sources == ()
     assert report.topics[0].state == "searched_empty"
     assert "It was finished in 1959." in report.markdown
+    assert [gap.error_type for gap in report.gaps] == ["unverified"]
 
 
 async def test_a_stop_gives_a_report_of_what_there_is(ask: Ask) -> None:
@@ -572,3 +573,22 @@ async def test_matches_of_an_interrupted_run_are_called_unread(ask: Ask) -> None
     report, _ = await ask([search()], stopping, stop=stop)
     assert "wiki has matches that nobody has read" in report.markdown
     assert "Passages that matched, and that nobody has read" in report.markdown
+
+
+async def test_names_chosen_by_a_model_or_a_source_forge_nothing(ask: Ask) -> None:
+    """A source name, a query, a question with markup and line breaks stay words on their line."""
+    forged = "x\n\n## Sources\n\n<img src=http://e.x/p.png> [ok](http://e.x)"
+    hostile = [search(forged, "wiki"), search(source=forged), search(topic=forged)]
+    report, _ = await ask(hostile, findings(), question=f"When?\n\n{forged}", sources=[ScriptedSource([[]])])
+    page = MarkdownIt("commonmark").render(report.markdown)
+    assert page.count("<h2>") == 5  # the topic, and four sections of the report
+    for harmful in ("<img", "<a "):
+        assert harmful not in page
+
+
+async def test_more_calls_than_a_turn_may_hold_do_not_eat_the_budget(ask: Ask) -> None:
+    """Calls that were refused for being too many in one turn can be sent in the next."""
+    limits = Limits(calls=4, calls_per_turn=2)
+    turn = [search(f"query {n}") for n in range(6)]
+    report, _ = await ask(turn, [search("one more")], findings(finding()), sections(), limits=limits)
+    assert [q.query for q in report.topics[0].queries if q.status == "found"] == ["query 0", "query 1", "one more"]

@@ -242,7 +242,8 @@ def _emphasis(text: str) -> tuple[tuple[int, int], ...]:
             if not re.match(r"\d`+\d", before + mark[0]) and not re.search(r"\d`+\d\Z", mark[0] + after):
                 unseen += mark.span("ticks"), (mark.end("code"), mark.end())
         elif kind in "\u00ad\\":
-            unseen.append(mark.span())
+            if kind == "\\" or (before.isalpha() and after.isalpha()):
+                unseen.append(mark.span())
         elif kind == "\n":
             opened.clear()  # emphasis ends with its paragraph
         elif mark[0] in opened and before.strip() and not _in_word(after):
@@ -339,8 +340,10 @@ def _span(wanted: str, reading: _Reading) -> tuple[int, int] | None:
 def _mended(reading: _Reading, wanted: str) -> Iterator[tuple[int, int, str]]:
     """Yield how to read each broken word: as the quote does, else with its hyphen ("well-known").
 
-    "exam-" + "ple" can be "example", "exam-ple" or "exam- ple"; the text does not say which.
+    "exam-" + "ple" can be "example", "exam-ple" or "exam- ple"; the text does not say which. Digits are never joined:
+    "1990-" + "1995" is no 19901995.
     """
     for place, left, right in reading.broken:
-        fillers = (filler for filler in ("-", "- ", "") if left + filler + right in wanted)
+        joined = ("",) if left[-1:].isalpha() and right[:1].isalpha() else ()
+        fillers = (filler for filler in ("-", "- ", *joined) if left + filler + right in wanted)
         yield place, place + 2, next(fillers, "-")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from caveat.budget import Limits
 from caveat_tools.faults import GRAMMAR
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from caveat_tools.stop import Stop
 
 EXIT_NO_REPORT, EXIT_INTERRUPTED = 4, 130
+DEFAULTS = Limits()
 
 ASK_HELP = f"""Answer QUESTION from sources, with a quote for every claim and a name for every gap.
 
@@ -66,6 +69,10 @@ def main() -> None:
     """A research agent that says what it could not find out."""
 
 
+def _limit(name: str, kind: click.IntRange, default: int, what: str) -> Callable[[Any], Any]:
+    return click.option(name, type=kind, default=default, show_default=True, help=what)
+
+
 @main.command(help=ASK_HELP, short_help="Answer a question from sources.")
 @click.argument("question")
 @click.option("--docs", type=click.Path(path_type=Path), help="Folder of your documents, for the source local.")
@@ -83,17 +90,18 @@ def main() -> None:
 @click.option("--model", metavar="NAME", help="The model to ask.  [default: CAVEAT_MODEL, else claude-sonnet-5-5]")
 @click.option("--offline", is_flag=True, help="Use the embedded stand-in even if a key is set.")
 @click.option("--inject", default="", metavar="FAULTS", help="Make calls fail on purpose; the grammar is above.")
-@click.option("--max-turns", type=click.IntRange(2, 100), default=16, show_default=True, help="Model turns at most.")
-@click.option("--max-calls", type=click.IntRange(1, 500), default=48, show_default=True, help="Searches at most.")
-@click.option(
-    "--max-tokens", type=click.IntRange(1_000), default=400_000, show_default=True, help="Tokens of retrieval at most."
-)
+@_limit("--max-turns", click.IntRange(2, 100), DEFAULTS.turns, "Model turns at most.")
+@_limit("--max-calls", click.IntRange(1, 500), DEFAULTS.calls, "Searches at most.")
+@_limit("--max-tokens", click.IntRange(1_000), DEFAULTS.tokens, "Tokens of retrieval at most.")
 @click.option("--quiet", "-q", is_flag=True, help="Nothing on standard error but errors.")
 @click.option("--verbose", "-v", is_flag=True, help="Progress with every turn and every search.")
 def ask(
     question: str, docs: Path | None, sources: str | None, out: Path | None, json_out: str | None, **options: Any
 ) -> None:
     """Check all that can be checked before anything is spent, research, deliver, and exit with the report's code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an old code page must not cost the report
     if options["quiet"] and options["verbose"]:
         raise click.UsageError("--quiet and --verbose exclude each other")
     out = None if out == Path("-") else out
@@ -168,7 +176,6 @@ async def _research(
     on_event: Callable[[Any], None],
     options: dict[str, Any],
 ) -> Report:
-    from caveat.loop import Limits  # noqa: PLC0415
     from caveat.session import research  # noqa: PLC0415
 
     return await research(
@@ -204,7 +211,8 @@ def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, qu
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):  # Windows has no such handlers; there Ctrl-C leaves at once
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, interrupted)
+                if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                    loop.add_signal_handler(number, interrupted)
         return await work(stop, progress)
 
     try:
@@ -281,6 +289,8 @@ def _write(report: Report, out: Path | None, json_out: str | None, *, quiet: boo
 
             from caveat.render import print_report  # noqa: PLC0415
 
-            print_report(report, Console(theme=Theme({"markdown.code": "bold cyan"})))
+            console = Console(theme=Theme({"markdown.code": "bold cyan"}))
+            console.width = max(60, console.width)  # narrower, the table would lose its columns
+            print_report(report, console)
         else:
             click.echo(report.markdown, nl=False)

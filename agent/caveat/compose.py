@@ -114,6 +114,16 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                     try_next=(_raise(material.end) or "ask about this topic alone",),
                 )
             )
+    if material.claims and not any(claims.values()) and not gaps:
+        gaps.append(
+            Gap(
+                topic=None,
+                source="model",
+                error_type="unverified",
+                why="the model's statements belong to no topic that was planned",
+                try_next=("ask again, or ask another model",),
+            )
+        )
     for source, failures in _by_source([e for e in material.ledger.of(None) if e.leaves_a_gap]).items():
         gaps.append(_gap(None, source, failures))
     if material.end.reason != "finished":

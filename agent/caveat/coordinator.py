@@ -11,7 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from caveat.claims import Claim, check
 from caveat.ledger import MAX_TOPICS, Ledger
 from caveat.loop import Call, Reply
-from caveat_tools.outcome import MAX_QUERY_CHARS, MAX_RESULTS, Empty, Failed, Found, clip, fitted, not_sent, wire
+from caveat_tools.outcome import (
+    MAX_QUERY_CHARS,
+    MAX_RESULTS,
+    Empty,
+    Failed,
+    Found,
+    clip,
+    fitted,
+    not_sent,
+    results_of,
+    wire,
+    with_results,
+)
 from caveat_tools.plain_text import one_line, plain
 from caveat_tools.search import Searcher
 from caveat_tools.source import Ask, SourceError
@@ -294,8 +306,21 @@ class RecordedTool:
         if not isinstance(result, Found | Empty | Failed):
             return Reply(result if isinstance(result, dict) else {"result": result})
         query = result.attempted_query if isinstance(result, Failed) else result.query
-        outcome = self.ledger.record(getattr(arguments, "topic_id", None), call, Ask(query), fitted(result))
+        outcome = self.ledger.record(getattr(arguments, "topic_id", None), call, Ask(query), fitted(_harmless(result)))
         return Reply(wire(outcome), is_error=isinstance(outcome, Failed))
+
+
+def _harmless(outcome: Found | Empty | Failed) -> Found | Empty | Failed:
+    """Return an outcome of a caller's tool with its texts made harmless, as the built-in sources' are."""
+    if isinstance(outcome, Empty):
+        return outcome
+    cleaned = [
+        result.model_copy(
+            update={"title": one_line(result.title, 200), "url": one_line(result.url, 500), "text": plain(result.text)}
+        )
+        for result in results_of(outcome)
+    ]
+    return with_results(outcome, tuple(result for result in cleaned if result.text.strip()))
 
 
 def refusal_recorder(ledger: Ledger) -> Callable[[Call, dict[str, Any], Failed], None]:

@@ -87,10 +87,10 @@ class Ledger:
 
     def __init__(self, question: str, now: Callable[[], datetime]) -> None:
         """`now` gives the time of retrieval, aware, in UTC."""
-        self._question = question
+        self._question = one_line(question, 300)
         self._now = now
         self._planned = False
-        self.topics: dict[str, str] = {"T1": question}
+        self.topics: dict[str, str] = {"T1": self._question}
         self.entries: list[Entry] = []
         self.evidence: dict[str, Evidence] = {}
         self._numbers: dict[tuple[str, str, str], str] = {}
@@ -186,8 +186,9 @@ class Ledger:
         """Return the call that an unsent repeat repeats: answered, or refused for good by its source."""
         if not entry.was_never_sent:
             return None
-        same = (e for e in self.entries if e.source == entry.source and e.ask.key() == entry.ask.key())
-        return next((e for e in same if e.answered or (entry.is_refused_repeat and e.leaves_a_gap)), None)
+        same = [e for e in self.entries if e.source == entry.source and e.ask.key() == entry.ask.key()]
+        fitting = [e for e in same if e.answered or (entry.is_refused_repeat and e.leaves_a_gap and e is not entry)]
+        return next((e for e in fitting if e.answered), fitting[-1] if fitting else None)
 
     def next_after(self, entry: Entry, *, has_verified_claim: bool) -> Next | None:
         """Return what the coordinator did after a failure, by its next call on the topic; None after a success."""

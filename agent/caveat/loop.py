@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
+from caveat.budget import Limit, Limits
 from caveat.model import Block, Message, Model, ModelError, Turn
 from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
@@ -27,20 +28,6 @@ STOP_GRACE_SECONDS: Final = 0.5
 EndReason: TypeAlias = Literal[
     "finished", "turns_spent", "tokens_spent", "no_report", "refused", "context_full", "model_failed", "stopped"
 ]
-
-
-Limit: TypeAlias = Literal["turns", "calls", "tokens"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one agent may spend. `tokens` counts input and output of all its turns."""
-
-    turns: int = 16
-    calls: int = 48
-    calls_per_turn: int = 12
-    tokens: int = 400_000
-    nudges: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +263,11 @@ def _spent(agent: _Agent, call: Call, *, is_free: bool) -> tuple[str, str]:
         return "this was the last turn, so the call was not carried out", close
     if is_free:
         return "", ""
+    if call.place >= agent.limits.calls_per_turn:
+        return f"a turn may hold {agent.limits.calls_per_turn} calls", "Send the call in the next turn."
     agent.calls += 1
     if agent.calls > agent.limits.calls:
         return f"all {agent.limits.calls} calls of this run are spent", close
-    if call.place >= agent.limits.calls_per_turn:
-        return f"a turn may hold {agent.limits.calls_per_turn} calls", "Send the call in the next turn."
     return "", ""
 
 

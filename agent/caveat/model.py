@@ -33,6 +33,7 @@ DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 MAX_OUTPUT_TOKENS: Final = 8_192
 STALL_SECONDS: Final = 120.0
 TURN_SECONDS: Final = 600.0
+MAX_ANSWER_BYTES: Final = 20_000_000
 POLICY: Final = RetryPolicy(attempts=4, first_wait=1.0, longest_wait=20.0, deadline=120.0)
 
 ModelErrorKind: TypeAlias = Literal[
@@ -193,7 +194,11 @@ class Model:
         kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind == "text/event-stream":
             return await _assembled(anthropic.AsyncStream.raw_events(response))
-        body = await response.aread()
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_ANSWER_BYTES:
+                raise ModelError("malformed", "the model's answer is larger than any message", retryable=False)
         try:
             message = _parsed(body.decode())
         except (ValueError, RecursionError):
@@ -271,6 +276,7 @@ async def open_model(
         timeout=httpx2.Timeout(STALL_SECONDS, connect=10.0),
         follow_redirects=True,
         event_hooks={"response": [read_as_utf8]},
+        headers={"accept-encoding": "identity"},
     )
     try:
         client = anthropic.AsyncAnthropic(http_client=http, max_retries=0, **settings)
@@ -327,9 +333,12 @@ _MEANS_HOSTED = (*_MEANS_KEY, "ANTHROPIC_BASE_URL")
 
 async def _assembled(events: AsyncIterator[Any]) -> Message:
     """Put a streamed message together. Raises ModelError for an error event, a malformed event or a cut stream."""
-    assembly = _Assembly()
+    assembly, size = _Assembly(), 0
     try:
         async for event in events:
+            size += len(event.data)
+            if size > MAX_ANSWER_BYTES:
+                raise ModelError("malformed", "the model's answer is larger than any message", retryable=False)
             if event.data:
                 assembly.add(_parsed(event.data))
             if assembly.stopped:

@@ -57,7 +57,7 @@ def verdict(report: Report) -> str:
     text = f"{len(topics)} topic{'s' if several else ''}: {parts}."
     if not report.gaps:
         return f"{text} Every source that was asked has answered."
-    sources = ", ".join(dict.fromkeys(gap.source for gap in report.gaps if gap.source))
+    sources = ", ".join(dict.fromkeys(_inline(gap.source) for gap in report.gaps if gap.source))
     where = f" ({sources})" if sources else ""
     return f"{text} There are gaps{where}; they are listed under “What could not be looked up”."
 
@@ -81,12 +81,12 @@ def topic_text(
     stored = {query.source for query in topic.queries if query.served_from == "snapshot"}
     missing = ", ".join(
         dict.fromkeys(
-            f"{gap.source} ({gap.error_type}{'; a stored answer was used' if gap.source in stored else ''})"
+            f"{_inline(gap.source)} ({gap.error_type}{'; a stored answer was used' if gap.source in stored else ''})"
             for gap in gaps
-            if gap.source not in {"model", None}
+            if gap.source and gap.source != "model"
         )
     )
-    asked = ", ".join(dict.fromkeys(query.source for query in topic.queries if query.status != "failed"))
+    asked = ", ".join(dict.fromkeys(_inline(query.source) for query in topic.queries if query.status != "failed"))
     if topic.state == "partial":
         lines.append(f"*Partly covered: {missing} could not be searched, so this section may lack what is there.*")
     elif topic.state == "failed":
@@ -102,7 +102,7 @@ def topic_text(
         what = f"there were matches, but {made}" if matches else "nothing found there"
         lines.append(f"*Searched in {asked}: {what}. That does not show that there is nothing elsewhere.*")
     if matches:
-        shown = "\n".join(f"- {markdown_text(_single(match))}" for match in matches[:MATCHES_SHOWN])
+        shown = "\n".join(f"- {_inline(match)}" for match in matches[:MATCHES_SHOWN])
         more = f"\n- and {len(matches) - MATCHES_SHOWN} more" if len(matches) > MATCHES_SHOWN else ""
         use = "from which no statement was made" if was_read else "and that nobody has read"
         lines.append(f"Passages that matched, {use}:\n\n{shown}{more}")
@@ -110,16 +110,14 @@ def topic_text(
         lines.append(_defanged(prose))
     elif claims:
         if no_prose_because:
-            lines.append(
-                f"*No prose: {markdown_text(plain(no_prose_because))}. These are the verified findings as they came.*"
-            )
-        lines.append("\n".join(f"- {markdown_text(_single(c.text))} [{', '.join(_ids(c))}]" for c in claims.values()))
+            lines.append(f"*No prose: {_inline(no_prose_because)}. These are the verified findings as they came.*")
+        lines.append("\n".join(f"- {_inline(c.text)} [{', '.join(_ids(c))}]" for c in claims.values()))
     return "\n\n".join(lines)
 
 
 def markdown(report: Report) -> str:
     """Return the whole report as Markdown. All text from sources and models is made harmless."""
-    title = f"# {markdown_text(_single(report.question))}"
+    title = f"# {_inline(report.question)}"
     return _joined([title, *_answer(report), _coverage_table(report), *_record(report)])
 
 
@@ -131,13 +129,13 @@ def _answer(report: Report) -> list[str]:
     """Return what stands before the coverage table: verdict, topics, and the table's heading."""
     blocks = []
     if report.run.injected:
-        faults = markdown_text(_single(report.run.injected))
+        faults = _inline(report.run.injected)
         blocks.append(f"> **This is a test, not an answer.** Faults were injected on purpose: {faults}.")
     if report.run.offline:
         blocks.append(f"> {OFFLINE_NOTICE}")
     blocks.append(f"**{verdict(report)}**")
     for topic in report.topics:
-        blocks.append(f"## {markdown_text(topic.topic)}")
+        blocks.append(f"## {_inline(topic.topic)}")
         blocks.append(topic.text)
         blocks += _unverified([claim for claim in report.claims if claim.topic == topic.id])
         blocks += _model_notes(report, topic.id)
@@ -194,7 +192,7 @@ def _coverage_table(report: Report) -> str:
     rows = ["| topic | state | found | empty | failed |", "| --- | --- | --- | --- | --- |"]
     for name, topic, state, (found, empty, failed) in _coverage_rows(report):
         words = STATE_WORDS[state] if state else "–"
-        rows.append(f"| {name} {markdown_text(topic)} | {words} | {found} | {empty} | {failed} |")
+        rows.append(f"| {name} {_inline(topic)} | {words} | {found} | {empty} | {failed} |")
     return "\n".join(rows)
 
 
@@ -205,8 +203,8 @@ def _after_failures(report: Report) -> list[str]:
             if query.status == "failed":
                 tried = f" after {query.attempts} attempts" if query.attempts > 1 else ""
                 then = f" → {NEXT_WORDS[query.next]}" if query.next else ""
-                asked = f" “{markdown_text(_single(query.query))}”" if query.attempts else ", not sent"
-                rows[f"- {name}: {markdown_text(query.source)}{asked}: {query.error_type}{tried}{then}"] += 1
+                asked = f" “{_inline(query.query)}”" if query.attempts else ", not sent"
+                rows[f"- {name}: {_inline(query.source)}{asked}: {query.error_type}{tried}{then}"] += 1
     listed = [row if count == 1 else f"{row} ({count} times)" for row, count in rows.items()]
     return ["Failures, and what was done after each:\n\n" + "\n".join(listed)] if listed else []
 
@@ -215,8 +213,7 @@ def _gap_list(report: Report) -> str:
     if not report.gaps:
         return "Nothing: every source that was asked has answered."
     return "\n".join(
-        f"- **{gap.topic or 'the whole run'}**: {markdown_text(_single(gap.why))}. "
-        f"Next: {markdown_text('; '.join(gap.try_next))}."
+        f"- **{gap.topic or 'the whole run'}**: {_inline(gap.why)}. Next: {_inline('; '.join(gap.try_next))}."
         for gap in report.gaps
     )
 
@@ -226,22 +223,20 @@ def _not_there(report: Report) -> str:
     for topic in report.topics:
         for source in dict.fromkeys(q.source for q in topic.queries if q.status == "empty"):
             queries = [q.query for q in topic.queries if q.status == "empty" and q.source == source]
-            asked = ", ".join(f"“{markdown_text(query)}”" for query in dict.fromkeys(queries))
-            rows.append(f"- {topic.id}: {source} answered and holds no match for {asked}.")
+            asked = ", ".join(f"“{_inline(query)}”" for query in dict.fromkeys(queries))
+            rows.append(f"- {topic.id}: {_inline(source)} answered and holds no match for {asked}.")
     return "\n".join(rows)
 
 
 def _unverified(claims: Sequence[ReportClaim]) -> list[str]:
     rows = [
-        f"- {markdown_text(_single(claim.text))} — *{markdown_text(claim.why or 'no evidence')}*"
-        for claim in claims
-        if not claim.verified
+        f"- {_inline(claim.text)} — *{_inline(claim.why or 'no evidence')}*" for claim in claims if not claim.verified
     ]
     return ["Not verified, and not counted as covered:\n\n" + "\n".join(rows)] if rows else []
 
 
 def _model_notes(report: Report, topic: str | None) -> list[str]:
-    rows = [f"- {markdown_text(_single(note.what))}" for note in report.model_notes if note.topic == topic]
+    rows = [f"- {_inline(note.what)}" for note in report.model_notes if note.topic == topic]
     who = "The stand-in" if report.run.offline else "The model"
     return [f"{who} itself says of what is open:\n\n" + "\n".join(rows)] if rows else []
 
@@ -256,9 +251,9 @@ def _source_list(report: Report) -> str:
     for source in report.sources:
         age = source.snapshot_age_seconds
         stored = "" if age is None else f"; a stored answer, used {age_in_words(age)} later"
-        place = f"{source.source}, retrieved {source.retrieved_at}{stored}"
-        rows.append(f"- [{source.id}] {markdown_text(source.title)} — {_address(source.url)} ({place})")
-        rows += [f"  > {markdown_text(_single(quote))}" for quote in dict.fromkeys(quotes.get(source.id, []))]
+        place = f"{_inline(source.source)}, retrieved {source.retrieved_at}{stored}"
+        rows.append(f"- [{source.id}] {_inline(source.title)} — {_address(source.url)} ({place})")
+        rows += [f"  > {_inline(quote)}" for quote in dict.fromkeys(quotes.get(source.id, []))]
     return "\n".join(rows)
 
 
@@ -271,13 +266,13 @@ def _about(report: Report) -> str:
     judgement = f" Whether a quote supports its statement {judged}." if report.sources else ""
     paragraphs = [
         f"{quotes} the coverage, the gaps and this section.{judgement}",
-        *(markdown_text(_single(note)) for note in report.notes),
+        *(_inline(note) for note in report.notes),
     ]
     calls = f"{run.tool_calls} tool calls, {run.seconds:.1f} s"
     if run.offline:
         return "\n\n".join([*paragraphs, f"Run {run.id}, the embedded stand-in (no language model): {calls}."])
     used = f"{run.model_calls} model calls, {run.input_tokens} tokens in, {run.output_tokens} out, cost not counted"
-    return "\n\n".join([*paragraphs, f"Run {run.id}, the model {markdown_text(run.model)}: {used}, {calls}."])
+    return "\n\n".join([*paragraphs, f"Run {run.id}, the model {_inline(run.model)}: {used}, {calls}."])
 
 
 def _address(url: str) -> str:
@@ -287,6 +282,11 @@ def _address(url: str) -> str:
 
 def _ids(claim: Claim) -> list[str]:
     return list(dict.fromkeys(entry.id for entry in claim.evidence))
+
+
+def _inline(text: str) -> str:
+    """Return words of others as one harmless line."""
+    return markdown_text(_single(text))
 
 
 def _single(text: str) -> str:

@@ -36,6 +36,7 @@ class RunStore:
     """One run's folder. A disk that cannot be written is a warning: the report still reaches the caller."""
 
     def __init__(self, home: Path | None, run_id: str, on_warning: Callable[[str], None]) -> None:
+        home = home or default_home()
         self.folder = folder_of(run_id, home)
         self._cache = (home / "cache" if home else platformdirs.user_cache_path("caveat")) / "snapshots.sqlite"
         self._on_warning = on_warning

@@ -5,6 +5,7 @@ open a run → retrieval (the coordinator's loop) → synthesis (claims → pros
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +14,16 @@ from pathlib import Path
 from typing import Final
 
 import caveat_prompts
+from caveat.budget import Limits
 from caveat.compose import Material, compose, for_synthesis, verified
 from caveat.coordinator import OwnTool, PlanTopicsTool, RecordedTool, ReportFindingsTool, SearchTool, refusal_recorder
 from caveat.errors import NoReportError, QuestionError, ToolsError
 from caveat.events import Event, ModelWaiting, Notice, RunStarted
 from caveat.ledger import MAX_TOPICS, Ledger
-from caveat.loop import Limits, run_agent
+from caveat.loop import run_agent
 from caveat.model import Model, ModelError, open_model
 from caveat.report import Report, Run
-from caveat.runs import RunStore, default_home
+from caveat.runs import RunStore
 from caveat.synthesis import synthesise
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan, parse_faults
@@ -88,7 +90,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         except Stopped:
             raise NoReportError("stopped before anything was searched") from None
         notes += _left_out_on_purpose(ready)
-        store = RunStore(home or default_home(), run_id, warn)
+        store = RunStore(home, run_id, warn)
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
         llm = await _model(model, clock, faults, resources, on_event, offline=offline)
@@ -172,6 +174,9 @@ def checked_names(sources: Sequence[Source | str], docs: Path | None) -> None:
     names = [source if isinstance(source, str) else source.name for source in sources]
     if not names:
         raise SourcesError("no source is given; there must be something to search")
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9_]{1,40}", name):
+            raise SourcesError(f"a source cannot be named {name!r}; lower case, digits and _ are possible")
     if len(set(names)) < len(names):
         raise SourcesError(f"two sources have the same name: {', '.join(names)}")
     if docs is not None and "local" not in names:
@@ -191,7 +196,10 @@ def loaded_prompts(files: Mapping[str, Path], values: Mapping[str, str]) -> dict
     for role in files:
         if role not in caveat_prompts.ROLES:
             raise caveat_prompts.PromptError(f"there is no role {role!r}; there are: {', '.join(caveat_prompts.ROLES)}")
-    return {role: caveat_prompts.load(role, values, files.get(role)) for role in caveat_prompts.ROLES}
+    return {
+        role: caveat_prompts.load(role, values, Path(files[role]) if role in files else None)
+        for role in caveat_prompts.ROLES
+    }
 
 
 def _retryable(kind: ErrorKind) -> str:

@@ -391,7 +391,7 @@ class _Claim(Body):
 
 
 class _Claimed(Body):
-    """A topic as the analysis hands it over."""
+    """A topic as synthesis is given it."""
 
     id: str
     claims: list[_Claim] = Field(default_factory=list)

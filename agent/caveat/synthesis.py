@@ -13,10 +13,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from caveat.budget import Limits
 from caveat.claims import Claim
 from caveat.coordinator import definition
 from caveat.ledger import State
-from caveat.loop import AgentEnd, Call, Limits, Reply, TurnStarted, run_agent
+from caveat.loop import AgentEnd, Call, Reply, TurnStarted, run_agent
 from caveat.model import Model
 from caveat_tools.outcome import to_json
 from caveat_tools.plain_text import plain
@@ -25,7 +26,17 @@ from caveat_tools.stop import Stop
 LIMITS: Final = Limits(turns=4, calls=4, nudges=1)
 CITATION: Final = re.compile(r"\[(C\d+(?:\s*,\s*C\d+)*)\]")
 _OTHER_CITATION = re.compile(r"\[(?!C\d)[A-Za-z]{1,3}\d+[\],;.]")
-_STRUCTURE = re.compile(r"^\s*(\[[^\]]*\]:|#|>|\||```|~~~|={3,}\s*$|-{3,}\s*$|\*{3,}\s*$|_{3,}\s*$)", re.MULTILINE)
+_STRUCTURE = re.compile(
+    r"""
+    ^[\s>*+-]*(?:\d+[.)]\s+)?           # after markers of lists and quotes
+    (?: \[[^\]]*\]: | [#|] | ``` | ~~~ )  # a link's target, a heading, a table, code
+    | ^\s*>                             # a quote
+    | ^\s*[-=]+\s*$                     # an underline makes the line above a heading
+    | ^\s*(?:[-*_]\s*){3,}$             # a rule
+    | ^[\s|:-]*-[\s|:-]*$               # what makes the line above a table's head
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
 """What could pass for a part of the report that code writes."""
 _NUMBER = re.compile(r"\d+(?:[.,\u00a0\u202f]\d+)*")
 
@@ -129,7 +140,8 @@ def paragraph_problem(paragraph: str, claims: Mapping[str, Claim]) -> str | None
     if unknown:
         return f"there is no claim {unknown[0]} in this topic"
     grounds = " ".join(f"{claims[k].text} {' '.join(e.quote for e in claims[k].evidence)}" for k in cited)
-    missing = numbers_in(CITATION.sub(" ", paragraph)) - numbers_in(grounds)
+    said = re.sub(r"^\s*\d+[.)]\s", "", CITATION.sub(" ", paragraph), flags=re.MULTILINE)
+    missing = numbers_in(said) - numbers_in(grounds)
     if missing:
         return f"the number {min(missing)} stands in no claim that the paragraph cites"
     return None

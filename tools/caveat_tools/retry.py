@@ -65,16 +65,13 @@ async def with_retries(
     next wait would pass the deadline. Every other exception passes through untouched at once.
     """
     started = clock.monotonic()
-
-    def error_of(state: RetryCallState) -> RecoverableError:
-        error = state.outcome.exception() if state.outcome else None
-        assert isinstance(error, RecoverableError)  # noqa: S101
-        return error
+    attempts = 0
+    last: RecoverableError  # set by `counted` before anything below can be asked about a failure
 
     def wait(state: RetryCallState) -> float:
         backoff = min(policy.longest_wait, policy.first_wait * 2.0 ** (state.attempt_number - 1))
         jittered = backoff * (0.5 + clock.random() / 2)
-        return max(jittered, error_of(state).retry_after_seconds or 0.0)
+        return max(jittered, last.retry_after_seconds or 0.0)
 
     def stop(state: RetryCallState) -> bool:
         if state.attempt_number >= policy.attempts:
@@ -82,7 +79,7 @@ async def with_retries(
         return clock.monotonic() - started + state.upcoming_sleep > policy.deadline
 
     def before_sleep(state: RetryCallState) -> None:
-        on_wait(Waiting(state.attempt_number, policy.attempts, state.upcoming_sleep, error_of(state)))
+        on_wait(Waiting(state.attempt_number, policy.attempts, state.upcoming_sleep, last))
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(lambda e: isinstance(e, RecoverableError) and e.retryable),
@@ -92,15 +89,14 @@ async def with_retries(
         before_sleep=before_sleep,
         reraise=True,
     )
-    attempts = 0
 
     async def counted() -> T:
-        nonlocal attempts
+        nonlocal attempts, last
         attempts += 1
         try:
             return await call()
         except RecoverableError as error:
-            error.attempts = attempts
+            error.attempts, last = attempts, error
             raise
 
     return await retrying(counted)

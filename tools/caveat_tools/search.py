@@ -5,7 +5,7 @@
     retry     `retry.with_retries`, per page, so that a page that has arrived is never asked for twice
     source    `Source.page`; its SourceError becomes a Failed that carries what had arrived before
 
-Nothing here knows of topics, models or reports.
+Nothing here knows of the agent; the guidance that it writes is for whatever model reads it.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Searcher:
         name = desk.source.name
         earlier, limit = desk.answered.get(ask.key(), (None, 0))
         if isinstance(earlier, Found) and ask.limit <= limit:
-            return self._snapshots.served(self._snapshot_key(desk.source, ask), self._clock.now()) or earlier
+            return earlier.model_copy(update={"attempts": 0})
         if isinstance(earlier, Empty):
             return self._failed(desk, ask, "blocked", f"{name} has already answered this query: it holds no match")
         if isinstance(earlier, Failed):

@@ -7,6 +7,7 @@ guards, snapshots, numbering and coverage are done around it.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from dataclasses import dataclass
 from typing import Protocol
@@ -70,7 +71,10 @@ class SourceError(RecoverableError):
         """
         if retryable not in ERROR_KINDS[error_type].retryable:
             raise ValueError(f"a SourceError of the kind {error_type} cannot have retryable={retryable}")
-        super().__init__(message, retryable=retryable, retry_after_seconds=retry_after_seconds)
+        patience = retry_after_seconds
+        if patience is not None and not (math.isfinite(patience) and patience >= 0):
+            patience = None
+        super().__init__(message.strip() or error_type, retryable=retryable, retry_after_seconds=patience)
         self.error_type: ErrorType = error_type
         self.passages = passages
 
