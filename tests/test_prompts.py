@@ -17,7 +17,7 @@ import caveat_prompts
 from caveat.budget import Limits
 from caveat.coordinator import PlanTopicsTool, ReportFindingsTool, SearchTool
 from caveat.ledger import Ledger, State
-from caveat.session import prompt_values
+from caveat.request import prompt_values
 from caveat.synthesis import WriteSectionsTool
 from caveat_prompts import ROLES, PromptError
 from caveat_tools.clock import FakeClock

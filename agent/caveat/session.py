@@ -5,37 +5,41 @@ open a run → retrieval (the coordinator's loop) → synthesis (claims → pros
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import caveat_prompts
 from caveat.budget import Limits
 from caveat.compose import Material, compose, for_synthesis, verified
 from caveat.coordinator import OwnTool, PlanTopicsTool, RecordedTool, ReportFindingsTool, SearchTool, refusal_recorder
-from caveat.errors import NoReportError, QuestionError, ToolsError
+from caveat.errors import NoReportError
 from caveat.events import Event, ModelWaiting, Notice, RunStarted
-from caveat.ledger import MAX_TOPICS, Ledger
-from caveat.loop import run_agent
+from caveat.ledger import Ledger
+from caveat.loop import AgentEnd, Tool, run_agent
 from caveat.model import Model, ModelError, open_model
 from caveat.report import Report, Run
+from caveat.request import (
+    checked_names,
+    checked_question,
+    checked_tools,
+    loaded_prompts,
+    prompt_values,
+    strikable,
+)
 from caveat.runs import RunStore
-from caveat.synthesis import synthesise
+from caveat.synthesis import Synthesis, synthesise
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan, parse_faults
-from caveat_tools.outcome import ALTERNATIVES, ERROR_KINDS, MAX_RESULTS, ErrorKind
-from caveat_tools.plain_text import plain
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
-from caveat_tools.sources import SourcesError, open_source
+from caveat_tools.sources import open_source
 from caveat_tools.sources.local import LeftOut, LocalSource
 from caveat_tools.stop import Stop, Stopped
 
-MAX_QUESTION_CHARS: Final = 10_000
 UNREAD_NAMED: Final = 5
 
 
@@ -94,6 +98,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
         llm = await _model(model, clock, faults, resources, on_event, offline=offline)
+        system = loaded_prompts(prompts or {}, prompt_values(limits, ready))
         if llm.is_offline and model:
             on_event(Notice(f"the model {model} is not asked: there is no key and no base URL, or --offline is given"))
         if inject:
@@ -101,36 +106,14 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         on_event(RunStarted(run_id, llm.name, llm.is_offline, tuple(source.name for source in ready)))
         ledger = Ledger(question, clock.now)
         searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
-        report_findings = ReportFindingsTool(ledger)
+        running = _Running(question, llm, system, ledger, limits, stop, on_event)
+
+        findings = ReportFindingsTool(ledger)
         own = [RecordedTool(tool, ledger) for tool in tools]
-        system = loaded_prompts(prompts or {}, prompt_values(limits, ready))
+        end = await _retrieve(running, [PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, findings], clock)
+        material = Material(question, ledger, findings.claims, findings.notes, end, notes, _unread(ready))
+        synthesis = await _write(running, material)
 
-        end = await run_agent(
-            name="coordinator",
-            model=llm,
-            system=system["coordinator"],
-            tools=[PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, report_findings],
-            opening=f"<question>\n{question}\n</question>\n\nToday is {clock.now():%Y-%m-%d}.",
-            limits=limits,
-            stop=stop,
-            refuse=refusal_recorder(ledger),
-            on_event=on_event,
-        )
-        if end.reason == "model_failed" and end.turns == 0:
-            raise NoReportError(end.detail)
-
-        material = Material(question, ledger, report_findings.claims, report_findings.notes, end, notes, _unread(ready))
-        synthesis = None
-        if not stop.asked and end.reason != "model_failed" and any(claim.verified for claim in material.claims):
-            on_event(Notice("writing the prose"))
-            synthesis = await synthesise(
-                question,
-                for_synthesis(ledger, verified(material)),
-                model=llm,
-                system=system["synthesis"],
-                stop=stop,
-                on_event=on_event,
-            )
         run = Run(
             id=run_id,
             model=llm.name,
@@ -149,81 +132,51 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         return report
 
 
-def checked_question(question: str) -> str:
-    """Return the question, made harmless and stripped. Raises QuestionError where it is empty or far too long."""
-    text = plain(question).strip()
-    if not text:
-        raise QuestionError("the question is empty; say what to find out")
-    if not any(char.isalnum() for char in text):
-        raise QuestionError("the question holds no word; say what to find out")
-    if len(text) > MAX_QUESTION_CHARS:
-        raise QuestionError(
-            f"the question has {len(text):,} characters, and {MAX_QUESTION_CHARS:,} are possible; "
-            "put background material into files and name their folder with --docs"
-        )
-    return text
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """What both agents of a run share."""
+
+    question: str
+    model: Model
+    system: Mapping[str, str]
+    ledger: Ledger
+    limits: Limits
+    stop: Stop
+    on_event: Callable[[Event], None]
 
 
-def strikable(sources: Sequence[Source | str]) -> list[str]:
-    """Return the names of the sources that an injected fault can reach: built-in ones and those without HTTP."""
-    return [s if isinstance(s, str) else s.name for s in sources if isinstance(s, str) or s.in_process]
+async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> AgentEnd:
+    """Let the coordinator search; raise NoReportError where the model never gave a turn."""
+    end = await run_agent(
+        name="coordinator",
+        model=running.model,
+        system=running.system["coordinator"],
+        tools=tools,
+        opening=f"<question>\n{running.question}\n</question>\n\nToday is {clock.now():%Y-%m-%d}.",
+        limits=running.limits,
+        stop=running.stop,
+        refuse=refusal_recorder(running.ledger),
+        on_event=running.on_event,
+    )
+    if end.reason == "model_failed" and end.turns == 0:
+        raise NoReportError(end.detail)
+    return end
 
 
-def checked_names(sources: Sequence[Source | str], docs: Path | None) -> None:
-    """Raise SourcesError where there is no source, one twice, or a folder that none reads."""
-    names = [source if isinstance(source, str) else source.name for source in sources]
-    if not names:
-        raise SourcesError("no source is given; there must be something to search")
-    for name in names:
-        if not re.fullmatch(r"[a-z0-9_]{1,40}", name):
-            raise SourcesError(f"a source cannot be named {name!r}; lower case, digits and _ are possible")
-    if len(set(names)) < len(names):
-        raise SourcesError(f"two sources have the same name: {', '.join(names)}")
-    if docs is not None and "local" not in names:
-        raise SourcesError(f"the folder {docs} is given, but the sources ({', '.join(names)}) leave out local")
-
-
-def checked_tools(tools: Sequence[OwnTool]) -> None:
-    """Raise ToolsError where a caller's tool has the name of another one."""
-    names = [tool.name for tool in tools] + ["plan_topics", "search", "report_findings"]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ToolsError(f"two tools have the name {twice[0]!r}; give your own another one")
-
-
-def loaded_prompts(files: Mapping[str, Path], values: Mapping[str, str]) -> dict[str, str]:
-    """Return the prompt of every role. Raises PromptError, also for a role that does not exist."""
-    for role in files:
-        if role not in caveat_prompts.ROLES:
-            raise caveat_prompts.PromptError(f"there is no role {role!r}; there are: {', '.join(caveat_prompts.ROLES)}")
-    return {
-        role: caveat_prompts.load(role, values, Path(files[role]) if role in files else None)
-        for role in caveat_prompts.ROLES
-    }
-
-
-def _retryable(kind: ErrorKind) -> str:
-    if len(kind.retryable) > 1:
-        return "see isRetryable"
-    return "retryable" if True in kind.retryable else "never retryable"
-
-
-def prompt_values(limits: Limits, sources: Sequence[Source]) -> dict[str, str]:
-    """Return what the prompts' placeholders stand for: every number and every name comes from code."""
-    kinds = [f"- {name} ({_retryable(kind)}): {kind.when}." for name, kind in ERROR_KINDS.items()]
-    takes_dates = any(source.accepts_dates for source in sources)
-    possible = {name: call for name, call in ALTERNATIVES.items() if takes_dates or not name.startswith("narrow")}
-    return {
-        "turns": str(limits.turns),
-        "calls": str(limits.calls),
-        "calls_per_turn": str(limits.calls_per_turn),
-        "max_topics": str(MAX_TOPICS),
-        "max_results": str(MAX_RESULTS),
-        "sources": ", ".join(source.name for source in sources),
-        "error_types": "\n".join(kinds),
-        "alternatives": "\n".join(f"- {name}: {call}." for name, call in possible.items()),
-        "query_changes": " or ".join(name for name in possible if "query" in name),
-    }
+async def _write(running: _Running, material: Material) -> Synthesis | None:
+    """Have the prose written, where there is something to write about and a model to write it."""
+    claims = verified(material)
+    if running.stop.asked or material.end.reason == "model_failed" or not any(claims.values()):
+        return None
+    running.on_event(Notice("writing the prose"))
+    return await synthesise(
+        running.question,
+        for_synthesis(running.ledger, claims),
+        model=running.model,
+        system=running.system["synthesis"],
+        stop=running.stop,
+        on_event=running.on_event,
+    )
 
 
 async def _model(
