@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caveat.model import ModelError, open_model
+from caveat.model import open_model
+from caveat.turn import ModelError
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FAULTS, GRAMMAR, MODEL_FAULTS, FaultSyntaxError, parse_faults
 from caveat_tools.http import get_json

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caveat.model import ModelError, Turn, open_model
+from caveat.model import open_model
+from caveat.turn import ModelError, Turn
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults
 from caveat_tools.retry import RetryPolicy

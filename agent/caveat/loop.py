@@ -17,7 +17,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from caveat.budget import Limit, Limits
-from caveat.model import Block, Message, Model, ModelError, Turn
+from caveat.model import Model
+from caveat.turn import Block, Message, ModelError, Turn
 from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
 from caveat_tools.stop import Stop, Stopped

@@ -1,88 +1,44 @@
-"""The only module that talks to a Messages API: streaming, retries, completeness, usage.
+"""The only module that talks to a Messages API: requests, retries, errors, usage.
 
-`Model.turn` sends one request and returns one complete turn, or raises a `ModelError` that says what went wrong and
-what to set. A stream is read event by event from the wire, since the SDK's own accumulator completes cut tool arguments
-silently and cannot tell a stream that ended from one that was cut. Blocks of types that are not known here pass through
-unharmed, to be sent back as they came.
+`Model.turn` sends one request and returns one complete turn (`turn.py`), or raises a `ModelError` that says what went
+wrong and what to set.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final
 
 import anthropic
 import httpx2
 
 from caveat import model_faults, offline
+from caveat.turn import (
+    MAX_ANSWER_BYTES,
+    Message,
+    ModelError,
+    ModelErrorKind,
+    Turn,
+    assembled,
+    checked_turn,
+    parsed_json,
+)
 from caveat_tools.clock import Clock
 from caveat_tools.faults import FaultPlan
 from caveat_tools.http import retry_after
 from caveat_tools.plain_text import one_line, plain
-from caveat_tools.retry import RecoverableError, RetryPolicy, Waiting, with_retries
+from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 from caveat_tools.transport import stacked
 
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 MAX_OUTPUT_TOKENS: Final = 8_192
 STALL_SECONDS: Final = 120.0
 TURN_SECONDS: Final = 600.0
-MAX_ANSWER_BYTES: Final = 20_000_000
 POLICY: Final = RetryPolicy(attempts=4, first_wait=1.0, longest_wait=20.0, deadline=120.0)
-
-ModelErrorKind: TypeAlias = Literal[
-    "timeout",
-    "unavailable",
-    "overloaded",
-    "rate_limited",
-    "malformed",
-    "refused_key",
-    "billing",
-    "unknown_model",
-    "request",
-]
-Message: TypeAlias = dict[str, Any]
-Block: TypeAlias = dict[str, Any]
-
-
-class ModelError(RecoverableError):
-    """The model gave no usable turn. The message is one sentence that says what happened and what to set."""
-
-    def __init__(
-        self, kind: ModelErrorKind, message: str, *, retryable: bool, retry_after_seconds: float | None = None
-    ) -> None:
-        super().__init__(message, retryable=retryable, retry_after_seconds=retry_after_seconds)
-        self.kind: ModelErrorKind = kind
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One complete assistant turn.
-
-    `content` is as the server sent it, ready to be sent back. `broken` maps the id of each tool_use whose arguments
-    were cut or are not a JSON object to the reason; such a call must not be executed. `tokens` counts input and output.
-    """
-
-    content: list[Block]
-    stop_reason: str
-    broken: Mapping[str, str] = field(default_factory=dict)
-    tokens: int = 0
-
-    @property
-    def tool_uses(self) -> list[Block]:
-        """The tool_use blocks, in order."""
-        return [block for block in self.content if block["type"] == "tool_use"]
-
-    @property
-    def text(self) -> str:
-        """All text blocks, joined."""
-        return "\n".join(block["text"] for block in self.content if block["type"] == "text")
 
 
 @dataclass
@@ -165,7 +121,7 @@ class Model:
             raise ModelError(
                 "timeout", f"the model took longer than {TURN_SECONDS:.0f} s for a turn", retryable=True
             ) from None
-        return _turn(message, self.usage.add(message.get("usage")))
+        return checked_turn(message, self.usage.add(message.get("usage")))
 
     async def _message(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
         request: dict[str, Any] = {
@@ -193,14 +149,14 @@ class Model:
     async def _read(self, response: httpx2.Response) -> Message:
         kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind == "text/event-stream":
-            return await _assembled(anthropic.AsyncStream.raw_events(response))
+            return await assembled(anthropic.AsyncStream.raw_events(response))
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > MAX_ANSWER_BYTES:
                 raise ModelError("malformed", "the model's answer is larger than any message", retryable=False)
         try:
-            message = _parsed(body.decode())
+            message = parsed_json(body.decode())
         except (ValueError, RecursionError):
             what = "a web page" if body.lstrip()[:1] == b"<" else "something that is not JSON"
             raise self._not_the_api(what) from None
@@ -329,153 +285,6 @@ async def read_as_utf8(response: httpx2.Response) -> None:
 
 _MEANS_KEY = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 _MEANS_HOSTED = (*_MEANS_KEY, "ANTHROPIC_BASE_URL")
-
-
-async def _assembled(events: AsyncIterator[Any]) -> Message:
-    """Put a streamed message together. Raises ModelError for an error event, a malformed event or a cut stream."""
-    assembly, size = _Assembly(), 0
-    try:
-        async for event in events:
-            size += len(event.data)
-            if size > MAX_ANSWER_BYTES:
-                raise ModelError("malformed", "the model's answer is larger than any message", retryable=False)
-            if event.data:
-                assembly.add(_parsed(event.data))
-            if assembly.stopped:
-                break
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(
-            "malformed", "the model's stream holds an event that makes no sense", retryable=True
-        ) from error
-    if not assembly.stopped:
-        raise ModelError("malformed", "the model's stream ended before the message did", retryable=True)
-    return assembly.message
-
-
-class _Assembly:
-    """A message under construction. Source of the event forms: the Messages API's streaming reference."""
-
-    def __init__(self) -> None:
-        self.message: Message = {}
-        self.stopped = False
-        self._arguments: dict[int, str] = {}
-
-    def add(self, event: dict[str, Any]) -> None:
-        match event["type"]:
-            case "message_start":
-                self.message = dict(event["message"])
-                self.message["content"] = list(self.message["content"])
-            case "content_block_start":
-                self.message["content"].append(dict(event["content_block"]))
-            case "content_block_delta":
-                self._extend(event["index"], event["delta"])
-            case "message_delta":
-                delta = event["delta"]
-                self.message |= {name: delta[name] for name in ("stop_reason", "stop_sequence") if name in delta}
-                self.message["usage"] = {**(self.message.get("usage") or {}), **(event.get("usage") or {})}
-            case "message_stop":
-                for index, text in self._arguments.items():
-                    self.message["content"][index]["input"] = text
-                self.stopped = True
-            case "error":
-                raise _stream_error(event.get("error") or {})
-            case _:
-                pass  # ping, content_block_stop, and events that do not exist yet
-
-    def _extend(self, index: int, delta: dict[str, Any]) -> None:
-        block = self.message["content"][index]
-        if delta["type"] == "input_json_delta":
-            self._arguments[index] = self._arguments.get(index, "") + delta["partial_json"]
-        elif delta["type"] == "citations_delta":
-            block["citations"] = [*(block.get("citations") or []), delta["citation"]]
-        else:
-            for name, value in delta.items():
-                if name != "type":
-                    before = block.get(name)
-                    block[name] = before + value if isinstance(before, str) and isinstance(value, str) else value
-
-
-def _stream_error(error: dict[str, Any]) -> ModelError:
-    kind = error.get("type")
-    said = f"the model broke off with {one_line(str(kind), 60)}: {one_line(str(error.get('message', '')), 200)}"
-    passing: dict[Any, ModelErrorKind] = {
-        "overloaded_error": "overloaded",
-        "rate_limit_error": "rate_limited",
-        "api_error": "unavailable",
-        "timeout_error": "timeout",
-    }
-    return ModelError(passing.get(kind, "request"), said, retryable=kind in passing)
-
-
-def _turn(message: Message, tokens: int) -> Turn:
-    """Check a complete message. Raises ModelError, retryable, where it cannot be one."""
-    stop_reason = message.get("stop_reason")
-    if not isinstance(stop_reason, str):
-        raise _senseless("has no stop_reason")
-    if not isinstance(message.get("content"), list):
-        raise _senseless("has no content")
-    content: list[Block] = []
-    broken: dict[str, str] = {}
-    for raw in message["content"]:
-        block, reason = _checked(raw)
-        if block["type"] == "tool_use":
-            if any(block["id"] == other.get("id") for other in content):
-                raise _senseless("uses the id of a tool_use twice")
-            if reason:
-                broken[block["id"]] = reason
-        if block["type"] != "text" or block["text"].strip():  # the API refuses blank text when it is sent back
-            content.append(block)
-    if stop_reason in _CUT and content and content[-1]["type"] == "tool_use":
-        broken[content[-1]["id"]] = "the call was cut off by the output limit and not executed; send it again, shorter"
-    return Turn(content, stop_reason, broken, tokens)
-
-
-_CUT: Final = frozenset({"max_tokens", "model_context_window_exceeded"})
-"""Stop reasons after which the last tool_use may be half of one, even where it parses."""
-
-
-def _checked(block: Any) -> tuple[Block, str | None]:
-    """Return a content block fit to be sent back, and why its arguments cannot be used, if so."""
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        raise _senseless("holds a block without a type")
-    if block["type"] == "text" and not isinstance(block.get("text"), str):
-        raise _senseless("holds a text block without text")
-    if block["type"] == "tool_use":
-        if not (isinstance(block.get("name"), str) and isinstance(block.get("id"), str) and block["id"]):
-            raise _senseless("holds a tool_use without name or id")
-        return _with_arguments(block)
-    return (_with_arguments(block)[0] if isinstance(block.get("input"), str) else block), None
-
-
-def _senseless(what: str) -> ModelError:
-    return ModelError("malformed", f"the model's message {what}", retryable=True)
-
-
-def _with_arguments(block: Block) -> tuple[Block, str | None]:
-    """Return the block with `input` as an object, and why it is not the model's, if so."""
-    value = block.get("input")
-    if isinstance(value, str):
-        try:
-            value = _parsed(value) if value else {}
-        except (ValueError, RecursionError) as error:
-            return {**block, "input": {}}, f"the arguments are not valid JSON: {error}"
-    if not isinstance(value, dict):
-        return {**block, "input": {}}, "the arguments are not a JSON object"
-    return {**block, "input": value}, None
-
-
-def _parsed(text: str) -> Any:
-    """Parse JSON into what can be sent back: no NaN, no infinity, no half of a surrogate pair. Raises ValueError."""
-
-    def number(digits: str) -> float:
-        if not math.isfinite(value := float(digits)):
-            raise ValueError(f"{digits[:20]} is no number that JSON can hold")
-        return value
-
-    value = json.loads(text, parse_float=number, parse_constant=number)
-    if re.search(r"\\u[dD][89a-fA-F]", text):
-        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    return value
 
 
 def _count(value: Any) -> int:

@@ -20,7 +20,7 @@ from caveat.errors import NoReportError
 from caveat.events import Event, ModelWaiting, Notice, RunStarted
 from caveat.ledger import Ledger
 from caveat.loop import AgentEnd, Tool, run_agent
-from caveat.model import Model, ModelError, open_model
+from caveat.model import Model, open_model
 from caveat.report import Report, Run
 from caveat.request import (
     checked_names,
@@ -32,6 +32,7 @@ from caveat.request import (
 )
 from caveat.runs import RunStore
 from caveat.synthesis import Synthesis, synthesise
+from caveat.turn import ModelError
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan, parse_faults
 from caveat_tools.search import Searcher
