@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from caveat.cli import main
+from caveat.cli import main, report_bug
 from caveat.model import DEFAULT_MODEL
 from scripted import message, text
 from servers import FakeMediaWiki, LocalServer, html_reply, json_reply, refused_url
@@ -413,3 +413,16 @@ def test_an_old_code_page_costs_a_sign_and_not_the_report(
     done = subprocess.run(arguments, capture_output=True, env=environment, check=False)
     assert b"Traceback" not in done.stderr
     assert b"The Kariba Dam was finished in 1959." in done.stdout
+
+
+def test_a_bug_is_called_one_and_leaves_a_file_to_send(capsys: pytest.CaptureFixture[str]) -> None:
+    """An exception that nobody named is no traceback in the user's face, and nothing of it is lost."""
+    try:
+        {}["surprise"]
+    except KeyError as error:
+        report_bug(KeyError, error, error.__traceback__)
+    told = capsys.readouterr().err
+    assert "this is a bug in caveat: KeyError" in told
+    file = Path(told.rsplit("with ", 1)[1].strip())
+    assert "Traceback" in file.read_text()
+    file.unlink()

@@ -8,9 +8,12 @@ import io
 import os
 import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 EXIT_NO_REPORT, EXIT_INTERRUPTED = 4, 130
 DEFAULTS = Limits()
+_STOP_SIGNALS = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP"}]  # Windows lacks the last
 
 ASK_HELP = f"""Answer QUESTION from sources, with a quote for every claim and a name for every gap.
 
@@ -59,6 +63,7 @@ Exit codes:
   3    a report with gaps
   2    wrong usage; nothing was spent
   4    no report was possible; the reason is on standard error
+  1    a bug in caveat; a file to send with the report of it is named
   130  interrupted twice
 """
 
@@ -99,6 +104,7 @@ def ask(
     question: str, docs: Path | None, sources: str | None, out: Path | None, json_out: str | None, **options: Any
 ) -> None:
     """Check all that can be checked before anything is spent, research, deliver, and exit with the report's code."""
+    sys.excepthook = report_bug
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old code page must not cost the report
@@ -130,6 +136,20 @@ def ask(
     if report.exit_code and not options["quiet"]:
         _tell("caveat: the report has gaps (exit code 3)")
     sys.exit(report.exit_code)
+
+
+def report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Tell of an exception that nobody has named: it is a bug. The traceback goes to a file that can be sent."""
+    described = "".join(traceback.format_exception(kind, error, trace))
+    what = f"caveat: this is a bug in caveat: {kind.__name__}: {error}".splitlines()[0]
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="caveat-bug-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(described)
+        _tell(f"{what}\nPlease report it, with {file.name}")
+    except OSError:
+        _tell(f"{what}\n{described}")
 
 
 def _question(question: str) -> str:
@@ -210,7 +230,7 @@ def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, qu
 
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):  # Windows has no such handlers; there Ctrl-C leaves at once
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in _STOP_SIGNALS:
                 if signal.getsignal(number) != signal.SIG_IGN:  # nohup
                     loop.add_signal_handler(number, interrupted)
         return await work(stop, progress)
