@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DOCS   ?= docs
 Q      ?=
+override Q := $(value Q)
 ARGS   ?=
 
 .PHONY: help setup ask test lint format schema record docs examples bench clean

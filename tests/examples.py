@@ -80,7 +80,8 @@ def main() -> None:
     folder_rows = [f"- [{page.stem}]({page.name})\n" for page in sorted(FOLDER.glob("folder_*.md"))]
     (FOLDER / "README.md").write_text(
         "# Examples\n\nFive situations, each as a recorded session with a capable model and as a live run of the\n"
-        "command with the embedded model, which is no language model. `make examples` writes them anew.\n\n"
+        "command with the embedded model, which is no language model. `make examples` writes them anew, and starts\n"
+        "the small encyclopedia that the live runs ask in place of Wikipedia; they cannot be typed without it.\n\n"
         "| situation | with a model | without |\n| --- | --- | --- |\n"
         + "".join(rows)
         + "\nOver a folder of documents that nobody wrote for this:\n\n"

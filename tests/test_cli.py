@@ -418,7 +418,7 @@ def test_an_old_code_page_costs_a_sign_and_not_the_report(
 def test_a_bug_is_called_one_and_leaves_a_file_to_send(capsys: pytest.CaptureFixture[str]) -> None:
     """An exception that nobody named is no traceback in the user's face, and nothing of it is lost."""
     try:
-        {}["surprise"]
+        dict[str, int]()["surprise"]
     except KeyError as error:
         report_bug(KeyError, error, error.__traceback__)
     told = capsys.readouterr().err

@@ -97,6 +97,15 @@ async def test_one_word_that_the_folder_lacks_does_not_hide_a_passage_that_holds
     assert page.passages[0].text == text
 
 
+async def test_a_word_that_the_folder_lacks_and_that_is_no_name_hides_nothing(tmp_path: Path) -> None:
+    """Asked for the colour of the tower, a passage that only says "green" is found, and a reader can judge."""
+    files: dict[str, str | bytes] = {f"{n}.md": f"Note {n} is about bread." for n in range(8)}
+    page = await asked(
+        folder(tmp_path, {**files, "c.md": "The tower was painted green in 1999."}), "colour tower painted"
+    )
+    assert [passage.url for passage in page.passages] == ["c.md:1"]
+
+
 async def test_what_stands_elsewhere_in_the_document_counts_half(tmp_path: Path) -> None:
     """A section need not repeat what its document is about; another document does not help."""
     about = "# Backoff\n\n## Exponential growth\n\nA retry can help here.\n"

@@ -173,7 +173,7 @@ async def test_an_answer_off_the_topic_is_not_reported(client: anthropic.AsyncAn
         "Adults in the city pay a higher price for housing of good quality."
     )
     turns = await converse(client, lambda call: found(call, junk))
-    what = f"no sentence that was found has enough of the words of: {QUESTION}"
+    what = f"nothing to quote was found for: {QUESTION}"
     assert turns[-1] == [
         {"name": "report_findings", "findings": [], "open_points": [{"topic_id": "T1", "what": what}]},
     ]

@@ -155,3 +155,16 @@ def test_terms_of_any_text_hold_no_syntax(text: str) -> None:
     assert all(0 < len(term) <= 64 for term in found)
     assert set(content_terms(text)) <= set(found)
     assert bool(content_terms(text)) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("Wer hat das Mühlrad gebaut?", "Mühlrad gebaut"),
+        ("Wie lange dauert die Röste?", "lange dauert Röste"),
+        ("Who won the war of 1812, and did many die?", "won war 1812 die"),
+    ],
+)
+def test_german_questions_lose_their_question_words_and_english_ones_keep_theirs(question: str, words: str) -> None:
+    """A German question asks for its nouns; "war" and "die" stay words where the question is English."""
+    assert content_terms(question) == terms(words)

@@ -64,7 +64,7 @@ Exit codes:
   2    wrong usage; nothing was spent
   4    no report was possible; the reason is on standard error
   1    a bug in caveat; a file to send with the report of it is named
-  130  interrupted twice
+  130  interrupted twice, or before the run began
 """
 
 
@@ -110,6 +110,9 @@ def ask(
             stream.reconfigure(errors="replace")  # an old code page must not cost the report
     if options["quiet"] and options["verbose"]:
         raise click.UsageError("--quiet and --verbose exclude each other")
+    printed = out == Path("-") or (out is None and json_out is None)
+    if printed and json_out == "-":
+        raise click.UsageError("--out and --json both name standard output")
     out = None if out == Path("-") else out
     text = _question(question)
     names = _sources(sources, docs)
@@ -132,7 +135,7 @@ def ask(
             verbose=options["verbose"],
         )
     with _interrupts_leave():  # the event loop has put the default handler back when it closed
-        _deliver(report, out, json_out, quiet=options["quiet"])
+        _deliver(report, out, json_out, printed=printed, quiet=options["quiet"])
     if report.exit_code and not options["quiet"]:
         _tell("caveat: the report has gaps (exit code 3)")
     sys.exit(report.exit_code)
@@ -267,10 +270,10 @@ def _interrupts_leave() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _deliver(report: Report, out: Path | None, json_out: str | None, *, quiet: bool) -> None:
+def _deliver(report: Report, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool) -> None:
     """Write the report where it was asked for; what cannot be written is said, with where the run keeps its copy."""
     try:
-        _write(report, out, json_out, quiet=quiet)
+        _write(report, out, json_out, printed=printed, quiet=quiet)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -284,8 +287,7 @@ def _deliver(report: Report, out: Path | None, json_out: str | None, *, quiet: b
         _leave(EXIT_NO_REPORT)
 
 
-def _write(report: Report, out: Path | None, json_out: str | None, *, quiet: bool) -> None:
-    shown = False
+def _write(report: Report, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool) -> None:
     for path, text in (
         (out, report.markdown),
         (Path(json_out) if json_out not in {None, "-"} else None, report.to_json()),
@@ -299,10 +301,9 @@ def _write(report: Report, out: Path | None, json_out: str | None, *, quiet: boo
         except OSError as error:
             _tell(f"caveat: cannot write {path} ({error.strerror}); here it is instead:")
             click.echo(text)
-            shown = True
     if json_out == "-":
         click.echo(report.to_json())
-    elif out is None and json_out is None and not shown:
+    elif printed:
         if sys.stdout is not None and sys.stdout.isatty():
             from rich.console import Console  # noqa: PLC0415
             from rich.theme import Theme  # noqa: PLC0415

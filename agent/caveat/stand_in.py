@@ -328,7 +328,7 @@ def _report(topics: dict[str, str], searched: Sequence[_Searched], refused: Coll
     findings = [finding for number, finding in enumerate(findings, 1) if number not in refused]
     answered = {finding["topic_id"] for finding in findings}
     open_points = [
-        {"topic_id": topic_id, "what": f"no sentence that was found has enough of the words of: {topic}"}
+        {"topic_id": topic_id, "what": f"nothing to quote was found for: {topic}"}
         for topic_id, topic in topics.items()
         if topic_id not in answered
     ]

@@ -23,6 +23,7 @@ MODEL_FAULTS: Final = (
     *(fault for fault in FAULTS if fault != "empty"),
     *("stream_error", "stream_cut", "refusal", "max_tokens", "bad_args"),
 )
+FORM: Final = "TARGET:FAULT, TARGET:FAULT*N or TARGET:FAULT@N"
 GRAMMAR: Final = f"""\
 TARGET:FAULT for every call, TARGET:FAULT*N for the first N, TARGET:FAULT@N for the N-th only; comma-separated.
 TARGET is a source's name, model, or * for every source. Each attempt of a retry is a call of its own.
@@ -84,7 +85,7 @@ def parse_faults(text: str, sources: Collection[str], *, model: bool = True) -> 
 def _entry(text: str, targets: Collection[str]) -> Injection:
     match = _ENTRY.fullmatch(text)
     if match is None:
-        raise FaultSyntaxError(f"cannot read the injection {_quoted(text)}. The form is:\n{GRAMMAR}")
+        raise FaultSyntaxError(f"cannot read the injection {_quoted(text)}. The form is {FORM}; see --help")
     target, fault = match["target"], match["fault"]
     if target.startswith("subagent"):
         raise FaultSyntaxError(f"cannot inject {_quoted(text)}: this version has no subagents")
@@ -115,4 +116,4 @@ def _quoted(text: str) -> str:
 def _nearest(word: str, possible: Collection[str]) -> str:
     near = difflib.get_close_matches(word, possible, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}Possible are: {' '.join(possible)}"
+    return f"{hint}possible are: {' '.join(possible)}"

@@ -104,10 +104,26 @@ _STOP_TERMS: Final = frozenset(
 _HIRAGANA: Final = re.compile("[\u3040-\u309f]+")  # mostly endings and particles: never what a question is about
 
 
+# Of German, only where a word says that it is German: "war" and "die" are English words, too.
+_GERMAN_SIGNS: Final = frozenset(
+    terms(
+        """der das wer wem wen wessen wann warum wieso weshalb wie welche welcher welches welchen ist sind wird wurde
+        wurden und oder für ein eine einen einem einer eines nicht auch"""
+    )
+)
+_GERMAN_STOP_TERMS: Final = _GERMAN_SIGNS | frozenset(
+    terms(
+        """die was wo hat haben hatte hatten war waren in an am im auf von mit zu zum zur bei nach aus über den dem des
+        sich es er sie kann viel viele"""
+    )
+)
+
+
 def content_terms(text: str) -> list[str]:
     """Return the distinct terms of `text` in order, without stop words; all distinct terms if only those are there."""
     distinct = list(dict.fromkeys(terms(text)))
-    return [term for term in distinct if term not in _STOP_TERMS and not _HIRAGANA.fullmatch(term)] or distinct
+    stop = _STOP_TERMS | _GERMAN_STOP_TERMS if _GERMAN_SIGNS.intersection(distinct) else _STOP_TERMS
+    return [term for term in distinct if term not in stop and not _HIRAGANA.fullmatch(term)] or distinct
 
 
 _LETTER_OR_DIGIT: Final = re.compile(r"[^\W_]")

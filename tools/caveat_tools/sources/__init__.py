@@ -64,7 +64,7 @@ async def _opened(
             raise SourcesError(str(error)) from error
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise SourcesError(f"there is no source {name!r}; {hint}There are: {', '.join(NAMES)}")
+    raise SourcesError(f"there is no source {name!r}; {hint}there are: {', '.join(NAMES)}")
 
 
 def _in_tenths(folder: Path, on_progress: Callable[[str], None]) -> Callable[[int, int], None]:

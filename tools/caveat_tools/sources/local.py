@@ -125,10 +125,12 @@ class LocalSource:
         Raises SourceError: `invalid_query` for a query without a word, `unavailable` when the index cannot be read.
         """
         wanted = content_terms(ask.query)
+        capitals = " ".join(word for word in ask.query.split() if word[:1].isupper() or any(map(str.isdecimal, word)))
+        names = set(terms(capitals)).intersection(wanted)
         if not wanted:
             raise SourceError("invalid_query", "the query holds no word", retryable=False)
         try:
-            return await asyncio.to_thread(self._search, wanted, ask.limit, int(cursor or 0))
+            return await asyncio.to_thread(self._search, wanted, names, ask.limit, int(cursor or 0))
         except sqlite3.DatabaseError as error:
             raise SourceError("unavailable", f"the index cannot be read: {error}", retryable=True) from error
 
@@ -170,9 +172,9 @@ class LocalSource:
         self._last_rows.append(self.passages)
         return None
 
-    def _search(self, wanted: list[str], limit: int, offset: int) -> Page:
+    def _search(self, wanted: list[str], names: set[str], limit: int, offset: int) -> Page:
         with self._lock:
-            ranked = self._ranked(wanted)
+            ranked = self._ranked(wanted, names)
             shown = ranked[offset : offset + limit]
             rows = [
                 self._index.execute("SELECT title, path, line, text FROM passage WHERE rowid = ?", (row,)).fetchone()
@@ -182,10 +184,12 @@ class LocalSource:
         end = offset + len(shown)
         return Page(passages, total=len(ranked), next_cursor=str(end) if end < len(ranked) else None)
 
-    def _ranked(self, wanted: list[str]) -> list[int]:
+    def _ranked(self, wanted: list[str], names: set[str]) -> list[int]:
         """Return the rows that hold enough of the query by weight, best first; ties in the order of the files.
 
-        What stands elsewhere in the same document counts half. Passages too short for a sentence come last.
+        What stands elsewhere in the same document counts half. Passages too short for a sentence come last. Where none
+        holds enough, those have to do that hold every name and half of the words: a passage too many does less harm
+        than the word that there is none.
         """
         # A term is letters, digits and marks only: inside quotes no term can be FTS5 syntax.
         match = {term: f'"{term}"' for term in wanted}
@@ -199,6 +203,7 @@ class LocalSource:
         ).fetchall()
         long: list[int] = []
         short: list[int] = []
+        weak: list[int] = []
         for row, body in candidates:
             first, last = self._document(row)
             held = math.fsum(
@@ -208,7 +213,11 @@ class LocalSource:
             )
             if held >= enough:
                 (short if len(body.split()) < _SENTENCE_TERMS else long).append(row)
-        return long + short
+            else:
+                there = {term for term, rows in holding.items() if _reaches(rows, row, row)}
+                if names <= there and len(there) >= max(2, len(wanted) / 2):
+                    weak.append(row)
+        return long + short or weak
 
     def _document(self, row: int) -> tuple[int, int]:
         """Return the first and the last row of the document that a row belongs to."""
