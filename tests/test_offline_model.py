@@ -727,3 +727,21 @@ async def test_a_question_about_one_year_is_not_answered_with_another(client: an
             client, lambda call: found(call, words), question=f"How many power looms had Belfast in {year}?"
         )
         assert len(turns[-1][0]["findings"]) == number
+
+
+@pytest.mark.parametrize(
+    ("question", "topics"),
+    [
+        ("Why is an empty result no failure? What is jitter?", 2),
+        ("Who built the Kariba dam? How high is it?", 1),
+        ("Кто построил плотину? Какой высоты она?", 1),
+        ("Что такое джиттер? Что такое предохранитель?", 2),
+        ("What is jitter? Why?", 1),
+    ],
+)
+async def test_two_questions_are_two_topics_unless_one_refers_to_the_other(
+    client: anthropic.AsyncAnthropic, question: str, topics: int
+) -> None:
+    """A short second question is looked up by itself; "how high is it" is not."""
+    turns = await converse(client, found, question=question)
+    assert len(turns[0][0]["topics"]) == topics

@@ -49,6 +49,11 @@ _CLAUSE_ENDS: Final = re.compile(
     r"|что|почему|как|как(?:ой|ая|ое|ие|ов|ова|ово|овы)|когда|где|кто|куда|откуда|сколько|зачем|чем)\b)",
     re.IGNORECASE,
 )
+_REFERS_BACK: Final = re.compile(
+    r"\b(?:it|its|they|them|their|he|him|his|she|her|this|that|these|those|there|so"
+    r"|он|она|оно|они|его|её|ее|их|ему|ей|им|это|этот|эта|эти|того|там|er|sie|es|ihn|ihm|ihr|dies\w*)\b",
+    re.IGNORECASE,
+)
 _WORD: Final = re.compile(r"\w+(?:[-'’.+]\w+)*")
 _HAN_PARTICLE: Final = re.compile("为什么|什么是|是什么|什么|怎么样?|如何|是否|不是|吗|呢|的")
 _YEAR: Final = r"(?<!\d)(1[5-9]\d\d|20\d\d)(?!\d)"
@@ -208,17 +213,23 @@ def _topics(question: str) -> list[str]:
     wanted = frozenset(content_terms(question))
     topics: list[str] = []
     for part in chain.from_iterable(_CLAUSE_ENDS.split(sentence) for sentence in sentences(question)):
-        if topics and (len(topics) == MAX_TOPICS or not all(_is_topic(wanted, it) for it in (topics[-1], part))):
+        if topics and (len(topics) == MAX_TOPICS or not _are_two(wanted, topics[-1], part)):
             topics[-1] += f" {part}"
         else:
             topics.append(part)
     return list(dict.fromkeys(clip(topic, MAX_QUERY_CHARS)[0] for topic in (topics if len(topics) > 1 else [question])))
 
 
-def _is_topic(wanted: frozenset[str], part: str) -> bool:
-    """Say whether a part of a question has three content terms of its own, or two and a name."""
-    named = any(word[0].isupper() for word in _WORD.findall(part)[1:])
-    return len(wanted.intersection(terms(part))) >= (2 if named else 3)
+def _are_two(wanted: frozenset[str], topic: str, part: str) -> bool:
+    """Say whether two neighbouring parts of a question can each be searched for alone.
+
+    Each has three content terms of its own, or two and a name; of two whole questions one term is enough for each,
+    unless the second refers to the first.
+    """
+    own = {it: len(wanted.intersection(terms(it))) for it in (topic, part)}
+    if topic.endswith(("?", "？")) and part.endswith(("?", "？")) and not _REFERS_BACK.search(part):
+        return all(own.values())
+    return all(own[it] >= (2 if any(word[0].isupper() for word in _WORD.findall(it)[1:]) else 3) for it in own)
 
 
 def _planned(plans: Sequence[Call]) -> dict[str, str]:
