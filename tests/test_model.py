@@ -413,6 +413,7 @@ async def test_any_series_of_events_is_a_turn_or_a_model_error(events: list[tupl
         ({"ANTHROPIC_BASE_URL": "http://127.0.0.1:port"}, "ANTHROPIC_BASE_URL"),
         ({"ANTHROPIC_BASE_URL": "localhost"}, "ANTHROPIC_BASE_URL"),
         ({"ANTHROPIC_BASE_URL": "http://127.0.0.1:99999"}, "ANTHROPIC_BASE_URL"),
+        ({"ANTHROPIC_BASE_URL": "http://127.0.0.1:9/\udcff", "ANTHROPIC_API_KEY": "x"}, "ANTHROPIC_BASE_URL"),
         ({"ANTHROPIC_API_KEY": "x", "CAVEAT_MODEL": "m\udcff"}, "--model"),
         ({"ANTHROPIC_BASE_URL": "ftp://localhost/"}, "ANTHROPIC_BASE_URL"),
     ],
@@ -426,13 +427,14 @@ async def test_a_key_or_address_that_cannot_be_one_is_named(environ: dict[str, s
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_an_answer_without_end_is_cut_off(kind: str) -> None:
+@pytest.mark.parametrize("end", [b"\n\n", b""])
+async def test_an_answer_without_end_is_cut_off(kind: str, end: bytes) -> None:
     """A server that never stops sending costs a bounded amount of memory."""
 
     class Endless(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             while True:
-                yield b'event: ping\ndata: {"type": "ping", "filler": "' + b"x" * 1_000_000 + b'"}\n\n'
+                yield b'event: ping\ndata: {"type": "ping", "filler": "' + b"x" * 1_000_000 + b'"}' + end
 
     response = httpx2.Response(200, headers={"content-type": kind}, stream=Endless())
     assert "larger than any message" in (await error_of(lambda _: response)).message

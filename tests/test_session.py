@@ -20,7 +20,7 @@ from caveat.schema import report_schema
 from caveat_prompts import PromptError
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FaultSyntaxError
-from caveat_tools.outcome import Empty
+from caveat_tools.outcome import Empty, Found, Result
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.source import Page, SourceError
 from caveat_tools.sources import SourcesError
@@ -592,3 +592,42 @@ async def test_more_calls_than_a_turn_may_hold_do_not_eat_the_budget(ask: Ask) -
     turn = [search(f"query {n}") for n in range(6)]
     report, _ = await ask(turn, [search("one more")], findings(finding()), sections(), limits=limits)
     assert [q.query for q in report.topics[0].queries if q.status == "found"] == ["query 0", "query 1", "one more"]
+
+
+async def test_a_refused_query_with_other_dates_is_no_repeat(ask: Ask) -> None:
+    """The same words for another year were not looked up, and the budget's refusal stays a gap."""
+    source = ScriptedSource([[passage(SENTENCE)]], accepts_dates=True)
+    turn = [search(), search(date_from="1990-01-01", date_to="1999-12-31")]
+    report, _ = await ask(turn, findings(finding()), sections(), sources=[source], limits=Limits(calls=1))
+    assert report.topics[0].state == "partial"
+    assert [gap.error_type for gap in report.gaps] == ["budget_exhausted"]
+
+
+async def test_a_retry_of_an_own_tool_makes_its_failure_good(ask: Ask) -> None:
+    """Failure and answer of the same call are known to belong together."""
+    answers: list[Any] = [down(), Empty(source="look_up", query="anything", guidance="g")]
+
+    async def flaky(_arguments: Lookup) -> Empty:
+        answer = answers.pop(0)
+        if isinstance(answer, SourceError):
+            raise answer
+        return Empty.model_validate(answer)
+
+    own = OwnTool("look_up", "Looks up.", Lookup, flaky)
+    call = tool_use("look_up", topic_id="T1", term="spillway")
+    report, _ = await ask([call], [{**call, "id": "second"}], findings(), tools=[own])
+    assert report.topics[0].state == "searched_empty"
+    assert report.topics[0].queries[0].query == "spillway"
+
+
+async def test_matches_of_an_own_tool_without_readable_text_are_a_failure(ask: Ask) -> None:
+    """Zero-width characters are no evidence and no answer."""
+
+    async def blank(arguments: Lookup) -> Found:
+        result = Result(title="t", url="u", text="\u200b\u200b")
+        return Found(source="look_up", query=arguments.term, results=(result,))
+
+    own = OwnTool("look_up", "Looks up.", Lookup, blank)
+    report, script = await ask([tool_use("look_up", topic_id="T1", term="x")], findings(), tools=[own])
+    assert script.results(1)[0]["content"]["errorType"] == "malformed_response"
+    assert report.topics[0].state == "failed"

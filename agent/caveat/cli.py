@@ -114,7 +114,8 @@ def ask(
     if printed and json_out == "-":
         raise click.UsageError("--out and --json both name standard output")
     out = None if out == Path("-") else out
-    text = _question(question)
+    with _interrupts_leave():
+        text = _question(question)
     names = _sources(sources, docs)
     if docs is not None:
         if "local" not in names:
@@ -124,7 +125,7 @@ def ask(
         except RuntimeError as error:
             raise click.UsageError(f"--docs {docs}: {error}") from error
     to_files = [path for path in (out, Path(json_out) if json_out not in {None, "-"} else None) if path]
-    if len({path.resolve() for path in to_files}) < len(to_files):
+    if len({os.path.realpath(path) for path in to_files}) < len(to_files):
         raise click.UsageError("--out and --json name the same file")
     for path in to_files:
         _check_writable(path)
@@ -276,15 +277,21 @@ def _deliver(report: Report, out: Path | None, json_out: str | None, *, printed:
         _write(report, out, json_out, printed=printed, quiet=quiet)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:
-        raise  # a reader that has seen enough; click ends quietly
+        elif printed or json_out == "-":
+            _undelivered(report, "it is closed")
+    except BrokenPipeError:  # a reader that has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        from caveat.runs import folder_of  # noqa: PLC0415
+        _undelivered(report, error.strerror)
 
-        kept = folder_of(report.run.id) / "report.md"
-        where = f"; it is kept in {kept}" if kept.exists() else ""
-        _tell(f"caveat: the report could not be written to standard output ({error.strerror}){where}")
-        _leave(EXIT_NO_REPORT)
+
+def _undelivered(report: Report, why: str | None) -> NoReturn:
+    from caveat.runs import folder_of  # noqa: PLC0415
+
+    kept = folder_of(report.run.id) / "report.md"
+    where = f"; it is kept in {kept}" if kept.exists() else ""
+    _tell(f"caveat: the report could not be written to standard output ({why}){where}")
+    _leave(EXIT_NO_REPORT)
 
 
 def _write(report: Report, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool) -> None:

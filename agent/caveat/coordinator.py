@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
@@ -17,7 +17,6 @@ from caveat_tools.outcome import (
     Empty,
     Failed,
     Found,
-    clip,
     fitted,
     not_sent,
     results_of,
@@ -293,7 +292,7 @@ class RecordedTool:
             return Failed(
                 source=self.tool.name,
                 error_type=error.error_type,
-                attempted_query=clip(arguments.model_dump_json(exclude={"topic_id"}), MAX_QUERY_CHARS)[0],
+                attempted_query=asked_of(arguments.model_dump(mode="json")),
                 is_retryable=error.retryable,
                 retry_after_seconds=error.retry_after_seconds,
                 attempts=1,
@@ -305,8 +304,8 @@ class RecordedTool:
         """Enter an outcome into the ledger; pass anything else on."""
         if not isinstance(result, Found | Empty | Failed):
             return Reply(result if isinstance(result, dict) else {"result": result})
-        query = result.attempted_query if isinstance(result, Failed) else result.query
-        outcome = self.ledger.record(getattr(arguments, "topic_id", None), call, Ask(query), fitted(_harmless(result)))
+        topic, ask = getattr(arguments, "topic_id", None), Ask(asked_of(arguments.model_dump(mode="json")))
+        outcome = self.ledger.record(topic, call, ask, fitted(_harmless(result)))
         return Reply(wire(outcome), is_error=isinstance(outcome, Failed))
 
 
@@ -320,15 +319,33 @@ def _harmless(outcome: Found | Empty | Failed) -> Found | Empty | Failed:
         )
         for result in results_of(outcome)
     ]
-    return with_results(outcome, tuple(result for result in cleaned if result.text.strip()))
+    readable = tuple(result for result in cleaned if result.text.strip())
+    if isinstance(outcome, Found) and not readable:
+        return Failed(
+            source=outcome.source,
+            error_type="malformed_response",
+            attempted_query=outcome.query,
+            is_retryable=True,
+            attempts=1,
+            message=f"{outcome.source} says that there are matches, but no text of them arrived",
+            guidance=f"Go on without {outcome.source}, and report that it could not be searched.",
+        )
+    return with_results(outcome, readable)
 
 
-def refusal_recorder(ledger: Ledger) -> Callable[[Call, dict[str, Any], Failed], None]:
+def refusal_recorder(ledger: Ledger, own_tools: Collection[str]) -> Callable[[Call, dict[str, Any], Failed], None]:
     """Return what enters a call that the loop refused: under its topic if it names one, else under none."""
 
     def record(call: Call, raw: dict[str, Any], failed: Failed) -> None:
-        topic = raw.get("topic_id")
-        ask = Ask(failed.attempted_query)
-        ledger.record(topic if isinstance(topic, str) else None, call, ask, failed)
+        topic, date_from, date_to = (
+            value if isinstance(value := raw.get(name), str) else None for name in ("topic_id", "date_from", "date_to")
+        )
+        query = asked_of(raw) if failed.source in own_tools else failed.attempted_query
+        ledger.record(topic, call, Ask(query, date_from, date_to), failed)
 
     return record
+
+
+def asked_of(arguments: Mapping[str, Any]) -> str:
+    """Return what a caller's tool was asked, as one line: its arguments without the topic."""
+    return one_line(" ".join(str(value) for name, value in arguments.items() if name != "topic_id"), MAX_QUERY_CHARS)

@@ -300,7 +300,8 @@ async def _side_by_side(stop: Stop, jobs: Sequence[_Job]) -> dict[int, Any]:
 
 def _not_run(use: Block, error_type: ErrorType, message: str, guidance: str) -> Failed:
     query = use["input"].get("query")
-    source = one_line(str(use["input"].get("source") or use["name"]), 60) or "?"
+    named = use["input"].get("source") if use["name"] == "search" else None
+    source = one_line(str(named or use["name"]), 60) or "?"
     return not_sent(source, query if isinstance(query, str) else "", error_type, one_line(message, 600), guidance)
 
 

@@ -11,14 +11,13 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anthropic
 import httpx2
 
 from caveat import model_faults, offline
 from caveat.turn import (
-    MAX_ANSWER_BYTES,
     Message,
     ModelError,
     ModelErrorKind,
@@ -36,6 +35,7 @@ from caveat_tools.transport import stacked
 
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 MAX_OUTPUT_TOKENS: Final = 8_192
+MAX_ANSWER_BYTES: Final = 20_000_000
 STALL_SECONDS: Final = 120.0
 TURN_SECONDS: Final = 600.0
 POLICY: Final = RetryPolicy(attempts=4, first_wait=1.0, longest_wait=20.0, deadline=120.0)
@@ -149,12 +149,8 @@ class Model:
     async def _read(self, response: httpx2.Response) -> Message:
         kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind == "text/event-stream":
-            return await assembled(anthropic.AsyncStream.raw_events(response))
-        body = bytearray()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > MAX_ANSWER_BYTES:
-                raise ModelError("malformed", "the model's answer is larger than any message", retryable=False)
+            return await assembled(anthropic.AsyncStream.raw_events(cast("httpx2.Response", _Bounded(response))))
+        body = b"".join([chunk async for chunk in _Bounded(response).aiter_bytes()])
         try:
             message = parsed_json(body.decode())
         except (ValueError, RecursionError):
@@ -271,11 +267,27 @@ def _checked_settings(environ: Mapping[str, str]) -> dict[str, Any]:
         settings["api_key"] = "none"
     try:
         port = httpx2.URL(settings["base_url"] or "").port
-    except httpx2.InvalidURL as error:
+    except (httpx2.InvalidURL, UnicodeError) as error:
         raise ModelError("request", f"ANTHROPIC_BASE_URL is not an address: {error}", retryable=False) from error
     if port is not None and not 0 < port < 65_536:
         raise ModelError("request", f"ANTHROPIC_BASE_URL names a port that does not exist: {port}", retryable=False)
     return settings
+
+
+class _Bounded:
+    """A response whose body ends, with a ModelError, where no message can be as long."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        """Yield the body in pieces: all that the SDK's event decoder asks of a response."""
+        size = 0
+        async for chunk in self._response.aiter_bytes():
+            size += len(chunk)
+            if size > MAX_ANSWER_BYTES:
+                raise ModelError("malformed", "the model's answer is larger than any message", retryable=False)
+            yield chunk
 
 
 async def read_as_utf8(response: httpx2.Response) -> None:

@@ -156,7 +156,7 @@ async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> A
         opening=f"<question>\n{running.question}\n</question>\n\nToday is {clock.now():%Y-%m-%d}.",
         limits=running.limits,
         stop=running.stop,
-        refuse=refusal_recorder(running.ledger),
+        refuse=refusal_recorder(running.ledger, {tool.name for tool in tools if isinstance(tool, RecordedTool)}),
         on_event=running.on_event,
     )
     if end.reason == "model_failed" and end.turns == 0:

@@ -28,12 +28,11 @@ CITATION: Final = re.compile(r"\[(C\d+(?:\s*,\s*C\d+)*)\]")
 _OTHER_CITATION = re.compile(r"\[(?!C\d)[A-Za-z]{1,3}\d+[\],;.]")
 _STRUCTURE = re.compile(
     r"""
-    ^[\s>*+-]*(?:\d+[.)]\s+)?           # after markers of lists and quotes
-    (?: \[[^\]]*\]: | [#|] | ``` | ~~~ )  # a link's target, a heading, a table, code
-    | ^\s*>                             # a quote
-    | ^\s*[-=]+\s*$                     # an underline makes the line above a heading
-    | ^\s*(?:[-*_]\s*){3,}$             # a rule
-    | ^[\s|:-]*-[\s|:-]*$               # what makes the line above a table's head
+    ^(?:[\s*+-]|\d+[.)]\s)*               # after any markers of lists
+    (?: > | \[[^\]]*\]: | [#|] | ``` | ~~~  # a quote, a link's target, a heading, a table, code
+      | [-=]+\s*$ | (?:[-*_]\s*){3,}$     # an underline makes the line above a heading; a rule
+    )
+    | ^[\s|:-]*-[\s|:-]*$                 # what makes the line above a table's head
     """,
     re.MULTILINE | re.VERBOSE,
 )

@@ -17,8 +17,6 @@ from typing import Any, Final, Literal, TypeAlias
 from caveat_tools.plain_text import one_line
 from caveat_tools.retry import RecoverableError
 
-MAX_ANSWER_BYTES: Final = 20_000_000
-
 ModelErrorKind: TypeAlias = Literal[
     "timeout",
     "unavailable",
@@ -70,12 +68,9 @@ class Turn:
 
 async def assembled(events: AsyncIterator[Any]) -> Message:
     """Put a streamed message together. Raises ModelError for an error event, a malformed event or a cut stream."""
-    assembly, size = _Assembly(), 0
+    assembly = _Assembly()
     try:
         async for event in events:
-            size += len(event.data)
-            if size > MAX_ANSWER_BYTES:
-                raise ModelError("malformed", "the model's answer is larger than any message", retryable=False)
             if event.data:
                 assembly.add(parsed_json(event.data))
             if assembly.stopped:

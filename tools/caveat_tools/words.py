@@ -104,7 +104,7 @@ _STOP_TERMS: Final = frozenset(
 _HIRAGANA: Final = re.compile("[\u3040-\u309f]+")  # mostly endings and particles: never what a question is about
 
 
-# Of German, only where a word says that it is German: "war" and "die" are English words, too.
+# Of German, only where two words, or one and an umlaut, say that it is German: "war" and "die" are English words, too.
 _GERMAN_SIGNS: Final = frozenset(
     terms(
         """der das wer wem wen wessen wann warum wieso weshalb wie welche welcher welches welchen ist sind wird wurde
@@ -122,7 +122,8 @@ _GERMAN_STOP_TERMS: Final = _GERMAN_SIGNS | frozenset(
 def content_terms(text: str) -> list[str]:
     """Return the distinct terms of `text` in order, without stop words; all distinct terms if only those are there."""
     distinct = list(dict.fromkeys(terms(text)))
-    stop = _STOP_TERMS | _GERMAN_STOP_TERMS if _GERMAN_SIGNS.intersection(distinct) else _STOP_TERMS
+    signs = len(_GERMAN_SIGNS.intersection(distinct)) + bool(re.search("[äöüß]", text.casefold()))
+    stop = _STOP_TERMS | _GERMAN_STOP_TERMS if signs > 1 else _STOP_TERMS
     return [term for term in distinct if term not in stop and not _HIRAGANA.fullmatch(term)] or distinct
 
 
