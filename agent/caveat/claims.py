@@ -61,11 +61,11 @@ def check(text: str, topic: str, evidence: Sequence[tuple[str, str]], stored: Ma
 
     What comes from the model is neutralised with `plain` on the way.
     """
-    neutral = [(plain(key), plain(quote)) for key, quote in evidence]
+    text, neutral = plain(text), [(plain(key), plain(quote)) for key, quote in evidence]
     checked = tuple(CheckedQuote(id=key, quote=quote, why=_why(key, quote, stored)) for key, quote in neutral)
     why = "the claim is empty or a placeholder" if _says_nothing(text) else None if checked else "no evidence"
     verified = why is None and all(quote.why is None for quote in checked)
-    return Claim(text=plain(text), topic=plain(topic), verified=verified, evidence=checked, why=why)
+    return Claim(text=text, topic=plain(topic), verified=verified, evidence=checked, why=why)
 
 
 def find_quote(quote: str, text: str) -> tuple[int, int] | None:

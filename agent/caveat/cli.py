@@ -124,7 +124,7 @@ def ask(
             docs = docs.expanduser()
         except RuntimeError as error:
             raise click.UsageError(f"--docs {docs}: {error}") from error
-    to_files = [path for path in (out, Path(json_out) if json_out not in {None, "-"} else None) if path]
+    to_files = [path for path in (out, _json_file(json_out)) if path]
     if len({os.path.realpath(path) for path in to_files}) < len(to_files):
         raise click.UsageError("--out and --json name the same file")
     for path in to_files:
@@ -271,6 +271,10 @@ def _interrupts_leave() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _json_file(json_out: str | None) -> Path | None:
+    return None if json_out is None or json_out == "-" else Path(json_out)
+
+
 def _deliver(report: Report, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool) -> None:
     """Write the report where it was asked for; what cannot be written is said, with where the run keeps its copy."""
     try:
@@ -295,10 +299,7 @@ def _undelivered(report: Report, why: str | None) -> NoReturn:
 
 
 def _write(report: Report, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool) -> None:
-    for path, text in (
-        (out, report.markdown),
-        (Path(json_out) if json_out not in {None, "-"} else None, report.to_json()),
-    ):
+    for path, text in ((out, report.markdown), (_json_file(json_out), report.to_json())):
         if path is None:
             continue
         try:

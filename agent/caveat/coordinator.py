@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from caveat.claims import Claim, check
 from caveat.ledger import MAX_TOPICS, Ledger
-from caveat.loop import Call, Reply
+from caveat.loop import Arguments, Call, Reply, definition
 from caveat_tools.outcome import (
     MAX_QUERY_CHARS,
     MAX_RESULTS,
@@ -34,11 +34,7 @@ _Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 _Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class _Arguments(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class PlanTopics(_Arguments):
+class PlanTopics(Arguments):
     """Arguments of plan_topics."""
 
     topics: Annotated[list[_Words], Field(min_length=1, max_length=MAX_TOPICS)] = Field(
@@ -46,7 +42,7 @@ class PlanTopics(_Arguments):
     )
 
 
-class SearchArguments(_Arguments):
+class SearchArguments(Arguments):
     """Arguments of search."""
 
     topic_id: str = Field(description="The topic this search is for: an id that plan_topics gave.")
@@ -67,14 +63,14 @@ class SearchArguments(_Arguments):
         return Ask(self.query, self.date_from, self.date_to, self.limit)
 
 
-class EvidenceArguments(_Arguments):
+class EvidenceArguments(Arguments):
     """One piece of evidence."""
 
     id: str = Field(description="The id of a result, such as S4.")
     quote: str = Field(description="Words copied from that result's text, unchanged and without gaps.")
 
 
-class FindingArguments(_Arguments):
+class FindingArguments(Arguments):
     """One finding."""
 
     topic_id: str = Field(description="The topic it answers.")
@@ -84,7 +80,7 @@ class FindingArguments(_Arguments):
     )
 
 
-class OpenPoint(_Arguments):
+class OpenPoint(Arguments):
     """One thing that could not be found out."""
 
     topic_id: str = Field(description="The topic it belongs to.")
@@ -93,7 +89,7 @@ class OpenPoint(_Arguments):
     )
 
 
-class ReportFindings(_Arguments):
+class ReportFindings(Arguments):
     """Arguments of report_findings."""
 
     findings: Annotated[list[FindingArguments], Field(max_length=MAX_FINDINGS)] = Field(
@@ -102,17 +98,6 @@ class ReportFindings(_Arguments):
     open_points: Annotated[list[OpenPoint], Field(max_length=MAX_FINDINGS)] = Field(
         default_factory=list, description="What could not be found out, per topic."
     )
-
-
-def definition(name: str, description: str, arguments: type[BaseModel]) -> dict[str, Any]:
-    """Return a tool's definition for the Messages API, without the titles that pydantic adds."""
-    return {"name": name, "description": description, "input_schema": _untitled(arguments.model_json_schema())}
-
-
-def _untitled(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {k: _untitled(v) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
-    return [_untitled(item) for item in schema] if isinstance(schema, list) else schema
 
 
 @dataclass
@@ -222,7 +207,7 @@ class ReportFindingsTool:
         """Check and keep the claims. A later report takes the place of an earlier one."""
         stored = self.ledger.texts_shown_before(call.turn)
         self.claims = [
-            check(plain(f.text), f.topic_id, [(e.id, e.quote) for e in f.evidence], stored) for f in arguments.findings
+            check(f.text, f.topic_id, [(e.id, e.quote) for e in f.evidence], stored) for f in arguments.findings
         ]
         self.notes = [
             (n.topic_id if n.topic_id in self.ledger.topics else None, plain(n.what)) for n in arguments.open_points
@@ -289,16 +274,7 @@ class RecordedTool:
         try:
             return await self.tool.call(arguments)
         except SourceError as error:
-            return Failed(
-                source=self.tool.name,
-                error_type=error.error_type,
-                attempted_query=asked_of(arguments.model_dump(mode="json")),
-                is_retryable=error.retryable,
-                retry_after_seconds=error.retry_after_seconds,
-                attempts=1,
-                message=one_line(error.message, 400),
-                guidance=f"Go on without {self.tool.name}, and report that it could not be searched.",
-            )
+            return _failed(self.tool.name, asked_of(arguments.model_dump(mode="json")), error)
 
     def settle(self, call: Call, arguments: BaseModel, result: Any) -> Reply:
         """Enter an outcome into the ledger; pass anything else on."""
@@ -321,16 +297,23 @@ def _harmless(outcome: Found | Empty | Failed) -> Found | Empty | Failed:
     ]
     readable = tuple(result for result in cleaned if result.text.strip())
     if isinstance(outcome, Found) and not readable:
-        return Failed(
-            source=outcome.source,
-            error_type="malformed_response",
-            attempted_query=outcome.query,
-            is_retryable=True,
-            attempts=1,
-            message=f"{outcome.source} says that there are matches, but no text of them arrived",
-            guidance=f"Go on without {outcome.source}, and report that it could not be searched.",
-        )
+        why = f"{outcome.source} says that there are matches, but no text of them arrived"
+        return _failed(outcome.source, outcome.query, SourceError("malformed_response", why, retryable=True))
     return with_results(outcome, readable)
+
+
+def _failed(source: str, query: str, error: SourceError) -> Failed:
+    """Return a failed call of a caller's tool; there is no retry around those."""
+    return Failed(
+        source=source,
+        error_type=error.error_type,
+        attempted_query=query,
+        is_retryable=error.retryable,
+        retry_after_seconds=error.retry_after_seconds,
+        attempts=1,
+        message=one_line(error.message, 400),
+        guidance=f"Go on without {source}, and report that it could not be searched.",
+    )
 
 
 def refusal_recorder(ledger: Ledger, own_tools: Collection[str]) -> Callable[[Call, dict[str, Any], Failed], None]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caveat.budget import Limit, Limits
 from caveat.model import Model
@@ -79,6 +79,23 @@ class Tool(Protocol):
 
     def settle(self, call: Call, arguments: Any, result: Any) -> Reply:
         """Turn what `run` returned into the tool_result; number and record what needs the order of the calls."""
+
+
+class Arguments(BaseModel):
+    """The base of a tool's arguments: one that the tool does not know is refused, not ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def definition(name: str, description: str, arguments: type[BaseModel]) -> dict[str, Any]:
+    """Return a tool's definition for the Messages API, without the titles that pydantic adds."""
+    return {"name": name, "description": description, "input_schema": _untitled(arguments.model_json_schema())}
+
+
+def _untitled(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {k: _untitled(v) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
+    return [_untitled(item) for item in schema] if isinstance(schema, list) else schema
 
 
 @dataclass(frozen=True, slots=True)

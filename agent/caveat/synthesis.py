@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from caveat.budget import Limits
 from caveat.claims import Claim
-from caveat.coordinator import definition
 from caveat.ledger import State
-from caveat.loop import AgentEnd, Call, Reply, TurnStarted, run_agent
+from caveat.loop import AgentEnd, Arguments, Call, Reply, TurnStarted, definition, run_agent
 from caveat.model import Model
 from caveat_tools.outcome import to_json
 from caveat_tools.plain_text import plain
@@ -40,18 +39,16 @@ _STRUCTURE = re.compile(
 _NUMBER = re.compile(r"\d+(?:[.,\u00a0\u202f]\d+)*")
 
 
-class SectionArguments(BaseModel):
+class SectionArguments(Arguments):
     """The prose of one topic."""
 
-    model_config = ConfigDict(extra="forbid")
     topic_id: str = Field(description="The topic's id.")
     text: str = Field(description="Markdown paragraphs; each cites at least one claim, like [C2] or [C2, C5].")
 
 
-class WriteSections(BaseModel):
+class WriteSections(Arguments):
     """Arguments of write_sections."""
 
-    model_config = ConfigDict(extra="forbid")
     sections: Annotated[list[SectionArguments], Field(max_length=20)] = Field(
         description="One section for each topic that has claims."
     )

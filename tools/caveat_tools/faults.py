@@ -15,10 +15,8 @@ from typing import Final
 
 from caveat_tools.outcome import clip
 
-FAULTS: Final = (
-    *("timeout", "refused", "reset", "dribble", "cut", "html", "badjson", "empty"),
-    *("400", "401", "403", "404", "429", "500", "503", "529"),
-)
+STATUS_FAULTS: Final = ("400", "401", "403", "404", "429", "500", "503", "529")
+FAULTS: Final = ("timeout", "refused", "reset", "dribble", "cut", "html", "badjson", "empty", *STATUS_FAULTS)
 MODEL_FAULTS: Final = (
     *(fault for fault in FAULTS if fault != "empty"),
     *("stream_error", "stream_cut", "refusal", "max_tokens", "bad_args"),

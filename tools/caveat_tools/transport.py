@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import httpx2
 
-from caveat_tools.faults import FaultPlan
+from caveat_tools.faults import STATUS_FAULTS, FaultPlan
 
 MARKER_STATUS: Final = 599
 RAISE_HEADER: Final = "x-caveat-raise"
@@ -34,7 +34,6 @@ Answer: TypeAlias = tuple[str, bytes]
 _AT_ONCE: Final = frozenset({"timeout", "refused", "reset"})
 _JSON: Final = "application/json; charset=utf-8"
 _HALF: Final[Answer] = (_JSON, b'{"injected": [1, 2,')
-_STATUSES: Final = ("400", "401", "403", "404", "429", "500", "503", "529")
 _ANSWERS: Final[Mapping[str, Answer]] = {
     "dribble": _HALF,
     "cut": _HALF,
@@ -44,7 +43,7 @@ _ANSWERS: Final[Mapping[str, Answer]] = {
         b"<!doctype html><title>Maintenance</title><p>Down for maintenance (injected).",
     ),
     "empty": (_JSON, b"{}"),
-    **{status: (_JSON, f'{{"injected": {status}}}'.encode()) for status in _STATUSES},
+    **{status: (_JSON, f'{{"injected": {status}}}'.encode()) for status in STATUS_FAULTS},
 }
 
 
