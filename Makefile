@@ -7,7 +7,7 @@ Q      ?=
 override Q := $(value Q)
 ARGS   ?=
 
-.PHONY: help setup ask test lint format schema record docs examples bench clean
+.PHONY: help setup ask test lint format schema record docs reference examples bench clean
 
 help:                    ## list the chores
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r verb what; do printf '  make %-9s %s\n' "$$verb" "$$what"; done
@@ -48,7 +48,10 @@ record: $(VENV)/.ready    ## overwrite cassettes/ with the model of ANTHROPIC_AP
 	  { echo "Recording needs a model: set ANTHROPIC_API_KEY (it costs money), or ANTHROPIC_BASE_URL." >&2; exit 2; }
 	@RECORD=1 $(BIN)/python -m pytest tests/test_cassettes.py -s $(ARGS)
 
-docs: schema examples     ## write the parts of docs/ anew that code can write
+docs: schema reference examples  ## write the parts of docs/ anew that code can write
+
+reference: $(VENV)/.ready ## overwrite docs/commands.md with what --help says
+	@$(BIN)/python tests/reference.py
 
 examples: $(VENV)/.ready  ## overwrite docs/examples, from cassettes and live runs
 	@$(BIN)/python tests/examples.py

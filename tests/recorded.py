@@ -22,7 +22,8 @@ from vcr.request import Request
 
 from caveat import Report, research
 from caveat.budget import Limits
-from caveat.model import DEFAULT_MODEL, Model
+from caveat.model import Model
+from caveat.settings import DEFAULT_MODEL
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults
 from caveat_tools.transport import stacked

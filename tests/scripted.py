@@ -12,6 +12,7 @@ import anthropic
 import httpx2
 
 from caveat.model import Model, read_as_utf8
+from caveat.settings import Settings
 from caveat_tools.clock import FakeClock
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.snapshots import SnapshotStore
@@ -24,6 +25,9 @@ def text(words: str) -> dict[str, Any]:
     """A text block."""
     return {"type": "text", "text": words}
 
+
+OFFLINE = Settings(offline=True)
+"""The settings of a run that asks the embedded stand-in."""
 
 _ids = itertools.count(1)
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from caveat.cli import main, report_bug
-from caveat.model import DEFAULT_MODEL
+from caveat.cli import main
+from caveat.cli.terminal import report_bug
+from caveat.settings import DEFAULT_MODEL
 from scripted import message, text
 from servers import FakeMediaWiki, LocalServer, html_reply, json_reply, refused_url
 

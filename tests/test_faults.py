@@ -16,6 +16,7 @@ from caveat_tools.faults import FAULTS, GRAMMAR, MODEL_FAULTS, FaultSyntaxError,
 from caveat_tools.http import get_json
 from caveat_tools.source import SourceError
 from caveat_tools.transport import stacked
+from scripted import OFFLINE
 
 SOURCES = ("wikipedia", "local")
 
@@ -170,7 +171,7 @@ async def test_each_fault_of_the_model_becomes_the_error_or_the_turn_that_the_re
     Such a turn is told by its stop reason, and how many calls it has and how many of them cannot be used.
     """
     met: object
-    async with open_model(clock=FakeClock(), faults=parse_faults(f"model:{fault}", []), environ={}) as model:
+    async with open_model(OFFLINE, clock=FakeClock(), faults=parse_faults(f"model:{fault}", [])) as model:
         try:
             turn = await model.turn("s", [{"role": "user", "content": "Hello."}], [])
             met = turn.stop_reason, len(turn.tool_uses), len(turn.broken)

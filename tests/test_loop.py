@@ -11,8 +11,9 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from caveat.budget import Limits
+from caveat.budget import Budget, Limits
 from caveat.loop import AgentEnd, Call, Reply, run_agent
+from caveat_tools.clock import FakeClock
 from caveat_tools.outcome import Failed
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.stop import Stop
@@ -97,13 +98,15 @@ class Session:
     refused: list[tuple[Call, Failed]] = field(default_factory=list)
 
     async def run(self, **limits: int) -> AgentEnd:
+        model = self.script.model(policy=RetryPolicy(attempts=1))
         return await run_agent(
             name="agent",
-            model=self.script.model(policy=RetryPolicy(attempts=1)),
+            model=model,
             system="system",
             tools=[self.look, self.done],
             opening="question",
             limits=Limits(**limits),
+            budget=Budget(Limits(**limits), model.usage, FakeClock(), reserve=0.0),
             stop=self.stop,
             refuse=lambda call, _raw, failed: self.refused.append((call, failed)),
         )

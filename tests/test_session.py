@@ -128,6 +128,7 @@ async def test_the_report_as_json_has_the_documented_form(ask: Ask) -> None:
         "inputTokens": 30,
         "outputTokens": 15,
         "cost": None,
+        "pricesAsOf": None,
         "seconds": 0.0,
         "end": "finished",
         "injected": "",

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from caveat.budget import Budget, Limits
 from caveat.claims import Claim, check
 from caveat.synthesis import Synthesis, TopicClaims, numbers_in, paragraph_problem, synthesise
+from caveat_tools.clock import FakeClock
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.stop import Stop
 from scripted import ScriptedModel, text, tool_use
@@ -26,7 +28,8 @@ TOPIC = TopicClaims("T1", "Kariba", "covered", CLAIMS)
 async def written(*replies: Any) -> tuple[Synthesis, ScriptedModel]:
     script = ScriptedModel(replies)
     model = script.model(policy=RetryPolicy(attempts=1))
-    return await synthesise("When?", [TOPIC], model=model, system="s", stop=Stop()), script
+    budget = Budget(Limits(), model.usage, FakeClock())
+    return await synthesise("When?", [TOPIC], model=model, system="s", budget=budget, stop=Stop()), script
 
 
 def sections(*texts: str) -> list[dict[str, Any]]:

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caveat_tools.clock import FakeClock
+from caveat_tools.http import user_agent
 from caveat_tools.outcome import MAX_PASSAGE_CHARS
 from caveat_tools.source import Ask, Page, SourceError
-from caveat_tools.sources.wikipedia import URL_VARIABLE, WikipediaSource, empty_answer, language_of
+from caveat_tools.sources.wikipedia import WikipediaSource, empty_answer, language_of
 from servers import FakeMediaWiki, LocalServer, Request, Step, json_reply, mediawiki_error
 
 TEAS = {
@@ -51,7 +52,7 @@ async def error_of(body: Any, headers: Mapping[str, str] | None = None, query: s
 
 async def asked_over_network(step: Step, query: str, cursor: str | None = None) -> tuple[Page, list[Request]]:
     with LocalServer(step) as server:
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, headers={"user-agent": user_agent()}) as client:
             page = await WikipediaSource(client, FakeClock(), base_url=server.url).page(Ask(query), cursor)
     return page, server.requests
 
@@ -79,7 +80,6 @@ async def test_a_match_comes_with_its_introduction_address_and_date() -> None:
     assert page.total == 1
     assert len(requests) == 1
     assert requests[0].path == "/w/api.php"
-    assert requests[0].headers["user-agent"].startswith("caveat/")
 
 
 async def test_pages_follow_each_other_until_everything_is_seen() -> None:
@@ -358,7 +358,7 @@ async def test_a_wrong_endpoint_names_the_variable_to_set() -> None:
     with pytest.raises(SourceError) as caught:
         await asked_over_network(json_reply({}, status=404), "tea")
     assert caught.value.error_type == "unavailable"
-    assert URL_VARIABLE in caught.value.message
+    assert "CAVEAT_WIKIPEDIA_URL" in caught.value.message
 
 
 # --- which wiki ------------------------------------------------------------------------------------------------------
@@ -395,20 +395,18 @@ async def test_a_query_goes_to_the_wikipedia_of_its_script(query: str, language:
     assert seen[0].url.host == f"{language}.example.org"
 
 
-async def test_the_address_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a path before api.php, and its own parameters kept; an argument wins."""
-    monkeypatch.setenv(URL_VARIABLE, "http://wiki.example.org/mirror/{language}/api.php?key=1")
+async def test_another_address_can_be_asked() -> None:
+    """With a path before api.php, and its own parameters kept; one without a path is completed."""
     seen: list[httpx2.URL] = []
 
     def handler(request: httpx2.Request) -> httpx2.Response:
         seen.append(request.url)
         return httpx2.Response(200, content=empty_answer())
 
+    addresses = ("http://wiki.example.org/mirror/{language}/api.php?key=1", "http://other.example.org/", None)
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(handler)) as client:
-        await WikipediaSource(client, FakeClock()).page(Ask("чай"), None)
-        await WikipediaSource(client, FakeClock(), base_url="http://other.example.org/").page(Ask("чай"), None)
-        monkeypatch.delenv(URL_VARIABLE)
-        await WikipediaSource(client, FakeClock()).page(Ask("чай"), None)
+        for address in addresses:
+            await WikipediaSource(client, FakeClock(), base_url=address).page(Ask("чай"), None)
     assert [(url.host, url.path) for url in seen] == [
         ("wiki.example.org", "/mirror/ru/api.php"),
         ("other.example.org", "/w/api.php"),
@@ -419,8 +417,8 @@ async def test_the_address_can_come_from_the_environment(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("url", ["wiki.example.org", "ftp://example.org/", "http://", "http://h:99999/", "http://[::1"])
 def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
-    """The message names the variable and the value."""
+    """The message names the setting and the value."""
     client = httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _: httpx2.Response(200)))
-    with pytest.raises(ValueError, match=URL_VARIABLE) as caught:
+    with pytest.raises(ValueError, match="wikipedia_url") as caught:
         WikipediaSource(client, FakeClock(), base_url=url)
     assert url in str(caught.value)

@@ -23,7 +23,7 @@ TRY_NEXT: Final[dict[str, str]] = {
     "not_found": "look for the page elsewhere",
     "access_denied": "give {source} the key or the permission that it asks for",
     "malformed_response": "ask again later; {source} sent a damaged answer",
-    "budget_exhausted": "ask again with larger limits (--max-turns, --max-calls, --max-tokens)",
+    "budget_exhausted": "ask again with larger limits (--max-turns, --max-calls)",
     "cancelled": "ask again and let the run finish",
 }
 
@@ -144,7 +144,7 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
 
 
 def _because_spent(end: AgentEnd) -> str:
-    limits = " and ".join(f"{size} {limit}" for limit, size in end.spent.items())
+    limits = " and ".join(end.spent.values())
     return f": the limit of {limits} was reached" if limits else ""
 
 

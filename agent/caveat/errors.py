@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from caveat.settings import SettingsError
 from caveat_prompts import PromptError
 from caveat_tools.faults import FaultSyntaxError
 from caveat_tools.sources import SourcesError
@@ -22,13 +23,9 @@ class ToolsError(ValueError):
     """A caller's own tool cannot be offered as it is."""
 
 
-class HomeError(ValueError):
-    """CAVEAT_HOME cannot be read as a folder's name."""
-
-
 USAGE_ERRORS: Final = (
-    HomeError,
     QuestionError,
+    SettingsError,
     ToolsError,
     SourcesError,
     LocalFolderError,

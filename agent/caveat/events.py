@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from caveat.budget import Estimate
 from caveat.loop import TurnStarted
 from caveat_tools.retry import Waiting
 from caveat_tools.search import SearchEvent
@@ -12,12 +13,14 @@ from caveat_tools.search import SearchEvent
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """First of all: the run's id, the model, the sources."""
+    """First of all: the run's id, the model, the sources; what it is likely to use, and what it may use, in words."""
 
     run_id: str
     model: str
     offline: bool
     sources: tuple[str, ...]
+    estimate: Estimate
+    at_most: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,22 +12,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from caveat.budget import Limit, Limits
-from caveat.model import Model
+from caveat.budget import Budget, Limit, Limits
 from caveat.turn import Block, Message, ModelError, Turn
 from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
 from caveat_tools.stop import Stop, Stopped
 
+if TYPE_CHECKING:
+    from caveat.model import Model  # the SDK takes a second to import, and what listens to events needs none
+
 STOP_GRACE_SECONDS: Final = 0.5
 """How long a tool that knows of the stop may take to hand over its partial results before it is cancelled."""
 
 EndReason: TypeAlias = Literal[
-    "finished", "turns_spent", "tokens_spent", "no_report", "refused", "context_full", "model_failed", "stopped"
+    "finished",
+    "turns_spent",
+    "tokens_spent",
+    "cost_spent",
+    "time_spent",
+    "no_report",
+    "refused",
+    "context_full",
+    "model_failed",
+    "stopped",
 ]
 
 
@@ -102,8 +113,8 @@ def _untitled(schema: Any) -> Any:
 class AgentEnd:
     """How an agent ended: why, in which words for a reader, after how many complete turns, and all that was said.
 
-    `tool_uses` counts the model's calls, run or not. `spent` maps each limit that was met on the way to its size, also
-    where the work was still handed over.
+    `tool_uses` counts the model's calls, run or not. `spent` maps each limit that was met on the way to its size in
+    words, also where the work was still handed over.
     """
 
     reason: EndReason
@@ -111,7 +122,7 @@ class AgentEnd:
     turns: int
     messages: list[Message]
     tool_uses: int = 0
-    spent: Mapping[Limit, int] = field(default_factory=dict)
+    spent: Mapping[Limit, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +139,13 @@ class _Agent:
 
     tools: dict[str, Tool]
     limits: Limits
+    budget: Budget
     stop: Stop
     refuse: Callable[[Call, dict[str, Any], Failed], None]
     messages: list[Message]
     turns: int = 0
     calls: int = 0
     tool_uses: int = 0
-    tokens: int = 0
     nudges: int = 0
     warned: set[str] = field(default_factory=set)
 
@@ -144,17 +155,21 @@ class _Agent:
 
     @property
     def has_one_turn_left(self) -> bool:
-        return self.turns + 1 >= self.limits.turns or self.tokens >= self.limits.tokens
+        return self.turns + 1 >= self.limits.turns or bool(self.budget.met())
 
     def end(self, reason: EndReason, detail: str) -> AgentEnd:
         limits = self.limits
-        met: dict[Limit, tuple[bool, int]] = {
+        own: dict[Limit, tuple[bool, int]] = {
             "turns": (self.turns >= limits.turns, limits.turns),
             "calls": (self.calls > limits.calls, limits.calls),
-            "tokens": (self.tokens >= limits.tokens, limits.tokens),
         }
-        spent = {limit: size for limit, (is_met, size) in met.items() if is_met}
-        return AgentEnd(reason, detail, self.turns, self.messages, self.tool_uses, spent)
+        spent: dict[Limit, str] = {limit: f"{size} {limit}" for limit, (is_met, size) in own.items() if is_met}
+        return AgentEnd(reason, detail, self.turns, self.messages, self.tool_uses, {**spent, **self.budget.met()})
+
+    def stopped(self) -> AgentEnd:
+        if self.stop.reason == "time":
+            return self.end("time_spent", _limit_reached(self.budget.in_words()["time"]))
+        return self.end("stopped", "stopped by request")
 
 
 async def run_agent(  # noqa: PLR0913 - the loop's seams
@@ -165,16 +180,19 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
     tools: Sequence[Tool],
     opening: str,
     limits: Limits,
+    budget: Budget,
     stop: Stop,
     refuse: Callable[[Call, dict[str, Any], Failed], None] = lambda *_: None,
     on_event: Callable[[TurnStarted], None] = lambda _: None,
 ) -> AgentEnd:
     """Run one agent until it hands over its work, or something ends it.
 
-    Exactly one of `tools` closes. `refuse` hears of every call that was answered without being run: the call, the
-    arguments as the model sent them, and the Failed it got.
+    Exactly one of `tools` closes. `limits` are the agent's own turns and calls, `budget` is what the whole run may
+    spend. `refuse` hears of every call that was answered without being run: the call, the arguments as the model sent
+    them, and the Failed it got.
     """
-    agent = _Agent({tool.name: tool for tool in tools}, limits, stop, refuse, [{"role": "user", "content": opening}])
+    messages: list[Message] = [{"role": "user", "content": opening}]
+    agent = _Agent({tool.name: tool for tool in tools}, limits, budget, stop, refuse, messages)
     definitions = [tool.definition() for tool in tools]
     while True:
         last = agent.has_one_turn_left
@@ -182,11 +200,10 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
         try:
             turn = await stop.race(model.turn(system, agent.messages, definitions))
         except Stopped:
-            return agent.end("stopped", "stopped by request")
+            return agent.stopped()
         except ModelError as error:
             return agent.end("model_failed", error.message)
         agent.turns += 1
-        agent.tokens += turn.tokens
         agent.tool_uses += len(turn.tool_uses)
         if turn.content and turn.stop_reason != "refusal":
             agent.messages.append({"role": "assistant", "content": turn.content})
@@ -205,10 +222,11 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
 
 def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEnd | None:
     """Return how the agent ends after this turn, or None where it goes on."""
-    limits = agent.limits
+    limits, spent = agent.limits, agent.budget.met()
+    if agent.stop.asked and not finished:
+        return agent.stopped()
     endings: list[tuple[bool, EndReason, str]] = [
         (finished, "finished", "the work was handed over"),
-        (agent.stop.asked, "stopped", "stopped by request"),
         (turn.stop_reason == "refusal", "refused", "the model declined to go on"),
         (
             turn.stop_reason == "model_context_window_exceeded",
@@ -216,10 +234,16 @@ def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEn
             "the conversation no longer fits the model's context",
         ),
         (agent.nudges > limits.nudges, "no_report", f"the model never called {agent.closing}"),
-        (last and agent.turns >= limits.turns, "turns_spent", f"the limit of {limits.turns} turns was reached"),
-        (last, "tokens_spent", f"the limit of {limits.tokens} tokens was reached"),
+        (last and agent.turns >= limits.turns, "turns_spent", _limit_reached(f"{limits.turns} turns")),
+        (last and "tokens" in spent, "tokens_spent", _limit_reached(spent.get("tokens", ""))),
+        (last and "cost" in spent, "cost_spent", _limit_reached(spent.get("cost", ""))),
+        (last, "time_spent", _limit_reached(spent.get("time", ""))),
     ]
     return next((agent.end(reason, detail) for applies, reason, detail in endings if applies), None)
+
+
+def _limit_reached(size: str) -> str:
+    return f"the limit of {size} was reached"
 
 
 async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Block], bool]:
@@ -331,13 +355,13 @@ def _text(text: str) -> Block:
 
 
 def _warnings(agent: _Agent) -> list[Block]:
-    """Tell the model, once each, when its turns, calls or tokens run low."""
+    """Tell the model, once each, when its turns, its calls or what the run may spend run low."""
     left = agent.limits.turns - agent.turns
     low = {
         "turns": left <= 2 and f"{left} turn{'s' if left > 1 else ''} left.",
         "calls": agent.calls >= 0.8 * agent.limits.calls
         and f"{max(0, agent.limits.calls - agent.calls)} tool calls left.",
-        "tokens": agent.tokens >= 0.8 * agent.limits.tokens and "The token budget is nearly spent.",
+        "budget": agent.budget.nearly_met() and f"Nearly spent: {' and '.join(agent.budget.nearly_met().values())}.",
         "last": agent.has_one_turn_left and "The next turn is the last.",
     }
     news = [text for name, text in low.items() if text and name not in agent.warned]

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import anthropic
 import httpx2
 
 from caveat import model_faults, offline
+from caveat.budget import Usage
+from caveat.prices import price_of
+from caveat.settings import Settings
 from caveat.turn import (
     Message,
     ModelError,
@@ -29,34 +31,18 @@ from caveat.turn import (
 from caveat_tools.clock import Clock
 from caveat_tools.faults import FaultPlan
 from caveat_tools.http import retry_after
+from caveat_tools.network import NetworkError, NetworkTransport
 from caveat_tools.plain_text import one_line, plain
 from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 from caveat_tools.transport import stacked
 
-DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 MAX_OUTPUT_TOKENS: Final = 8_192
 MAX_ANSWER_BYTES: Final = 20_000_000
 STALL_SECONDS: Final = 120.0
 TURN_SECONDS: Final = 600.0
+KEY_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
+"""Any of these means that a hosted model is to be asked."""
 POLICY: Final = RetryPolicy(attempts=4, first_wait=1.0, longest_wait=20.0, deadline=120.0)
-
-
-@dataclass
-class Usage:
-    """What was used so far. Input tokens include those read from and written to the prompt cache."""
-
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def add(self, usage: Any) -> int:
-        """Count one turn's `usage` object, whatever of it is there; return its tokens in all."""
-        counts = usage if isinstance(usage, dict) else {}
-        inputs = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        read, written = sum(_count(counts.get(name)) for name in inputs), _count(counts.get("output_tokens"))
-        self.input_tokens += read
-        self.output_tokens += written
-        return read + written
 
 
 class Model:
@@ -72,10 +58,10 @@ class Model:
         is_offline: bool = False,
         on_wait: Callable[[Waiting], None] = lambda _: None,
     ) -> None:
-        """`name` is sent as `model`; `on_wait` hears of every retry."""
+        """`name` is sent as `model`, and is what its price is looked up by; `on_wait` hears of every retry."""
         self.name = name
         self.is_offline = is_offline
-        self.usage = Usage()
+        self.usage = Usage(None if is_offline else price_of(name))
         self._client = client
         self._clock = clock
         self._policy = policy
@@ -121,7 +107,8 @@ class Model:
             raise ModelError(
                 "timeout", f"the model took longer than {TURN_SECONDS:.0f} s for a turn", retryable=True
             ) from None
-        return checked_turn(message, self.usage.add(message.get("usage")))
+        self.usage.add(message.get("usage"))
+        return checked_turn(message)
 
     async def _message(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
         request: dict[str, Any] = {
@@ -206,23 +193,24 @@ class Model:
 
 @asynccontextmanager
 async def open_model(
+    settings: Settings,
     *,
     clock: Clock,
     faults: FaultPlan,
-    name: str | None = None,
-    force_offline: bool = False,
-    environ: Mapping[str, str] | None = None,
+    policy: RetryPolicy = POLICY,
     on_wait: Callable[[Waiting], None] = lambda _: None,
 ) -> AsyncIterator[Model]:
-    """Yield the model that the environment asks for; without a key or a base URL, the embedded one.
+    """Yield the model of the settings; without a key in the environment or an address, the embedded one.
 
-    `name` overrides CAVEAT_MODEL, which overrides DEFAULT_MODEL. Raises ModelError where key or address cannot be used.
+    Raises ModelError where key, address or proxy cannot be used.
     """
-    environ = os.environ if environ is None else environ
-    is_offline = force_offline or not any(environ.get(name) for name in _MEANS_HOSTED)
-    name = offline.MODEL_NAME if is_offline else _checked_name(name or environ.get("CAVEAT_MODEL") or DEFAULT_MODEL)
-    settings = _OFFLINE_SETTINGS if is_offline else _checked_settings(environ)
-    inner: httpx2.AsyncBaseTransport = offline.transport() if is_offline else httpx2.AsyncHTTPTransport()
+    is_offline = not asks_a_server(settings)
+    name = offline.MODEL_NAME if is_offline else _checked_name(settings.model)
+    access = _OFFLINE_ACCESS if is_offline else _checked_access(settings.base_url)
+    try:
+        inner = offline.transport() if is_offline else NetworkTransport()
+    except NetworkError as error:
+        raise ModelError("request", str(error), retryable=False) from error
     http = httpx2.AsyncClient(
         transport=stacked(inner, faults, "model", model_faults.ANSWERS),
         timeout=httpx2.Timeout(STALL_SECONDS, connect=10.0),
@@ -231,19 +219,19 @@ async def open_model(
         headers={"accept-encoding": "identity"},
     )
     try:
-        client = anthropic.AsyncAnthropic(http_client=http, max_retries=0, **settings)
+        client = anthropic.AsyncAnthropic(http_client=http, max_retries=0, **access)
     except anthropic.AnthropicError as error:
         await http.aclose()
         hint = f"the key cannot be used: {one_line(str(error), 300)}"
         raise ModelError("refused_key", hint, retryable=False) from error
-    model = Model(name, client, clock=clock, is_offline=is_offline, on_wait=on_wait)
+    model = Model(name, client, clock=clock, policy=policy, is_offline=is_offline, on_wait=on_wait)
     try:
         yield model
     finally:
         await model.aclose()
 
 
-_OFFLINE_SETTINGS: Final[dict[str, Any]] = {"api_key": "none", "base_url": "http://caveat.invalid"}
+_OFFLINE_ACCESS: Final[dict[str, Any]] = {"api_key": "none", "base_url": "http://caveat.invalid"}
 
 
 def _checked_name(name: str) -> str:
@@ -252,26 +240,32 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _checked_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+def asks_a_server(settings: Settings) -> bool:
+    """Say whether a Messages API is asked, and not the embedded stand-in: there is a key or an address."""
+    has_access = bool(settings.base_url) or any(os.environ.get(name) for name in KEY_VARIABLES)
+    return has_access and not settings.offline
+
+
+def _checked_access(base_url: str | None) -> dict[str, Any]:
     """Return key and address for the SDK. Raises ModelError where they cannot be ones."""
-    for variable in _MEANS_KEY:
-        if not environ.get(variable, "").isascii() or not environ.get(variable, "x").isprintable():
+    for variable in KEY_VARIABLES:
+        if not os.environ.get(variable, "").isascii() or not os.environ.get(variable, "x").isprintable():
             hint = f"{variable} holds characters that no key has; copy the key again"
             raise ModelError("refused_key", hint, retryable=False)
-    settings: dict[str, Any] = {
-        "api_key": environ.get("ANTHROPIC_API_KEY") or None,
-        "auth_token": environ.get("ANTHROPIC_AUTH_TOKEN") or None,
-        "base_url": environ.get("ANTHROPIC_BASE_URL") or None,
+    access: dict[str, Any] = {
+        "api_key": os.environ.get("ANTHROPIC_API_KEY") or None,
+        "auth_token": os.environ.get("ANTHROPIC_AUTH_TOKEN") or None,
+        "base_url": base_url,
     }
-    if not any(environ.get(name) for name in _MEANS_KEY):
-        settings["api_key"] = "none"
+    if not any(os.environ.get(name) for name in KEY_VARIABLES):
+        access["api_key"] = "none"
     try:
-        port = httpx2.URL(settings["base_url"] or "").port
+        port = httpx2.URL(base_url or "").port
     except (httpx2.InvalidURL, UnicodeError) as error:
         raise ModelError("request", f"ANTHROPIC_BASE_URL is not an address: {error}", retryable=False) from error
     if port is not None and not 0 < port < 65_536:
         raise ModelError("request", f"ANTHROPIC_BASE_URL names a port that does not exist: {port}", retryable=False)
-    return settings
+    return access
 
 
 class _Bounded:
@@ -293,11 +287,3 @@ class _Bounded:
 async def read_as_utf8(response: httpx2.Response) -> None:
     """A response hook: JSON and events are UTF-8, and a charset that is none (rot13) would raise in the SDK."""
     response.encoding = "utf-8"
-
-
-_MEANS_KEY = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
-_MEANS_HOSTED = (*_MEANS_KEY, "ANTHROPIC_BASE_URL")
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

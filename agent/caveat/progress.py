@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from caveat.budget import dollars
 from caveat.events import Event, ModelWaiting, Notice, RunStarted
 from caveat.loop import TurnStarted
 from caveat_tools.outcome import Empty, Failed
@@ -38,10 +39,9 @@ class Progress:
 
     def _line(self, event: Event) -> str | None:
         match event:
-            case RunStarted(run_id, model, offline, sources):
-                self._offline = offline
-                who = "the embedded stand-in, no language model" if offline else model
-                return f"run {run_id}: {who}; sources: {', '.join(sources)}"
+            case RunStarted():
+                self._offline = event.offline
+                return _started(event)
             case TurnStarted(agent, turn) if self._verbose or not self._offline:
                 return f"{agent}: asking the model (turn {turn})"
             case SearchStarted(source, query) if self._verbose:
@@ -60,6 +60,17 @@ class Progress:
                 return _short(text, 200)
             case _:
                 return None
+
+
+def _started(run: RunStarted) -> str:
+    who = "the embedded stand-in, no language model" if run.offline else run.model
+    line = f"run {run.run_id}: {who}; sources: {', '.join(run.sources)}"
+    if run.offline:
+        return line
+    cost = "cost not known: no price of this model is listed"
+    if run.estimate.cost is not None:
+        cost = f"{dollars(run.estimate.cost)}"
+    return f"{line}\nlikely to use about {run.estimate.tokens:,} tokens ({cost}); at most {', '.join(run.at_most)}"
 
 
 def _ended(outcome: Any) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from caveat.budget import dollars
 from caveat.claims import Claim
 from caveat.ledger import Next, State
 from caveat.report import Gap, Query, Report, ReportClaim, Topic
@@ -271,7 +272,10 @@ def _about(report: Report) -> str:
     calls = f"{run.tool_calls} tool calls, {run.seconds:.1f} s"
     if run.offline:
         return "\n\n".join([*paragraphs, f"Run {run.id}, the embedded stand-in (no language model): {calls}."])
-    used = f"{run.model_calls} model calls, {run.input_tokens} tokens in, {run.output_tokens} out, cost not counted"
+    cost = "cost not known: no price of this model is listed"
+    if run.cost is not None:
+        cost = f"{dollars(run.cost)} by the prices of {run.prices_as_of}"
+    used = f"{run.model_calls} model calls, {run.input_tokens:,} tokens in, {run.output_tokens:,} out, {cost}"
     return "\n\n".join([*paragraphs, f"Run {run.id}, the model {_inline(run.model)}: {used}, {calls}."])
 
 

@@ -84,7 +84,8 @@ class ModelNote(Wire):
 
 
 class Run(Wire):
-    """The run in numbers. `cost` is None where no price is known; `end` says how retrieval ended.
+    """The run in numbers. `cost` is in US dollars by the price list of `prices_as_of`, or None where the model's price
+    is not known; `end` says how retrieval ended.
 
     `injected` holds the faults that were injected on purpose: such a report is a test, not an answer.
     """
@@ -97,6 +98,7 @@ class Run(Wire):
     input_tokens: int
     output_tokens: int
     cost: float | None
+    prices_as_of: str | None = None
     seconds: float
     end: EndReason
     injected: str = ""

@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import platformdirs
 
-from caveat.errors import HomeError
 from caveat.loop import AgentEnd
 from caveat.report import Report
 from caveat_tools.clock import Clock
 from caveat_tools.snapshots import Snapshots, SnapshotStore, open_user_cache
 
 
-def default_home() -> Path | None:
-    """Return the folder that CAVEAT_HOME names, or None for the platform's own folders. Raises HomeError."""
-    home = os.environ.get("CAVEAT_HOME")
-    try:
-        return Path(home).expanduser() if home else None
-    except RuntimeError as error:
-        raise HomeError(f"CAVEAT_HOME is {home}: {error}") from error
+def runs_folder(home: Path | None) -> Path:
+    """Return the folder that holds a folder for each run; `home` is None for the platform's own folders."""
+    return home / "runs" if home else platformdirs.user_state_path("caveat") / "runs"
 
 
-def folder_of(run_id: str, home: Path | None = None) -> Path:
+def folder_of(run_id: str, home: Path | None) -> Path:
     """Return the folder of a run."""
-    home = home or default_home()
-    return (home / "runs" if home else platformdirs.user_state_path("caveat") / "runs") / run_id
+    return runs_folder(home) / run_id
+
+
+def cache_folder(home: Path | None) -> Path:
+    """Return the folder of what can be had again: stored answers, indexes of folders."""
+    return home / "cache" if home else platformdirs.user_cache_path("caveat")
 
 
 class RunStore:
     """One run's folder. A disk that cannot be written is a warning: the report still reaches the caller."""
 
     def __init__(self, home: Path | None, run_id: str, on_warning: Callable[[str], None]) -> None:
-        home = home or default_home()
         self.folder = folder_of(run_id, home)
-        self._cache = (home / "cache" if home else platformdirs.user_cache_path("caveat")) / "snapshots.sqlite"
+        self._cache = cache_folder(home) / "snapshots.sqlite"
         self._on_warning = on_warning
         self._is_kept = False
 

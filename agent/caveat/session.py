@@ -5,15 +5,16 @@ open a run → retrieval (the coordinator's loop) → synthesis (claims → pros
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from caveat.budget import Limits
+from caveat.budget import Budget, Limits, estimate
 from caveat.compose import Material, compose, for_synthesis, verified
 from caveat.coordinator import OwnTool, PlanTopicsTool, RecordedTool, ReportFindingsTool, SearchTool, refusal_recorder
 from caveat.errors import NoReportError
@@ -31,13 +32,15 @@ from caveat.request import (
     strikable,
 )
 from caveat.runs import RunStore
+from caveat.settings import Settings, read_settings
 from caveat.synthesis import Synthesis, synthesise
 from caveat.turn import ModelError
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan, parse_faults
+from caveat_tools.outcome import estimated_tokens, to_json
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
-from caveat_tools.sources import open_source
+from caveat_tools.sources import SourceSettings, open_source
 from caveat_tools.sources.local import LeftOut, LocalSource
 from caveat_tools.stop import Stop, Stopped
 
@@ -51,9 +54,10 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     docs: Path | str | None = None,
     tools: Sequence[OwnTool] = (),
     model: Model | str | None = None,
-    offline: bool = False,
+    offline: bool | None = None,
     inject: str = "",
     limits: Limits | None = None,
+    settings: Settings | None = None,
     prompts: Mapping[str, Path] | None = None,
     stop: Stop | None = None,
     home: Path | None = None,
@@ -68,18 +72,25 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     beside the built-in ones. `inject` is a fault injection in the grammar of `caveat_tools.faults`. `model` is a name,
     or a Model of your own. `prompts` maps a role (coordinator, synthesis) to a file that takes the place of the
     built-in prompt. `stop.ask()` ends the work early, with a report of what there is. `home` is where runs and stored
-    answers are kept.
+    answers are kept. What is not given here comes from `settings`, by default those of the environment.
 
-    Raises QuestionError, SourcesError, LocalFolderError, ToolsError, FaultSyntaxError, PromptError or HomeError before
-    anything is spent; NoReportError when the model never answers, or the stop comes before anything was searched.
+    Raises QuestionError, SettingsError, SourcesError, LocalFolderError, ToolsError, FaultSyntaxError or PromptError
+    before anything is spent; NoReportError when the model never answers, or the stop comes before any search.
     Failures of sources, and of the model later on, are in the report and raise nothing.
     """
     question = checked_question(question)
-    clock, limits, stop = clock or SystemClock(), limits or Limits(), stop or Stop()
-    docs = Path(docs) if docs is not None else None
+    given = {
+        "docs": docs and Path(docs),
+        "offline": offline,
+        "home": home,
+        "model": model if isinstance(model, str) else None,
+    }
+    settings = settings or read_settings()[0]
+    settings = settings.model_copy(update={name: value for name, value in given.items() if value is not None})
+    clock, limits, stop = clock or SystemClock(), limits or settings.limits(), stop or Stop()
     if sources is None:
-        sources = ("local", "wikipedia") if docs else ("wikipedia",)
-    checked_names(sources, docs)
+        sources = settings.sources or (("local", "wikipedia") if settings.docs else ("wikipedia",))
+    checked_names(sources, Path(docs) if docs else None)
     checked_tools(tools)
     faults = parse_faults(inject, strikable(sources), model=not isinstance(model, Model))
     started, run_id = clock.monotonic(), f"{clock.now():%Y-%m-%d}-{new_id()}"
@@ -91,27 +102,39 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
 
     async with AsyncExitStack() as resources:
         try:
-            ready = await stop.race(_opened(sources, docs, faults, clock, resources, on_event))
+            ready = await stop.race(_opened(sources, settings.for_sources(), faults, clock, resources, on_event))
         except Stopped:
             raise NoReportError("stopped before anything was searched") from None
         notes += _left_out_on_purpose(ready)
-        store = RunStore(home, run_id, warn)
+        store = RunStore(settings.home, run_id, warn)
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
-        llm = await _model(model, clock, faults, resources, on_event, offline=offline)
+        llm = await _model(model, settings, clock, faults, resources, on_event)
         system = loaded_prompts(prompts or {}, prompt_values(limits, ready))
         if llm.is_offline and model:
             on_event(Notice(f"the model {model} is not asked: there is no key and no base URL, or --offline is given"))
         if inject:
             on_event(Notice(f"faults are injected on purpose: {inject}"))
-        on_event(RunStarted(run_id, llm.name, llm.is_offline, tuple(source.name for source in ready)))
         ledger = Ledger(question, clock.now)
         searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
-        running = _Running(question, llm, system, ledger, limits, stop, on_event)
-
         findings = ReportFindingsTool(ledger)
         own = [RecordedTool(tool, ledger) for tool in tools]
-        end = await _retrieve(running, [PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, findings], clock)
+        offered: list[Tool] = [PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, findings]
+        budget = Budget(limits, llm.usage, clock)
+        first = estimated_tokens(system["coordinator"] + to_json([tool.definition() for tool in offered]) + question)
+        on_event(
+            RunStarted(
+                run_id,
+                llm.name,
+                llm.is_offline,
+                tuple(source.name for source in ready),
+                estimate(first, llm.usage.price, limits),
+                tuple(budget.in_words().values()),
+            )
+        )
+        running = _Running(question, llm, system, ledger, budget, stop, on_event)
+        await resources.enter_async_context(_ended_by(budget, clock, stop))
+        end = await _retrieve(running, offered, clock)
         material = Material(question, ledger, findings.claims, findings.notes, end, notes, _unread(ready))
         synthesis = await _write(running, material)
 
@@ -123,7 +146,8 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             tool_calls=end.tool_uses + (synthesis.end.tool_uses if synthesis else 0),
             input_tokens=llm.usage.input_tokens,
             output_tokens=llm.usage.output_tokens,
-            cost=None,
+            cost=None if llm.usage.cost is None else round(llm.usage.cost, 6),
+            prices_as_of=llm.usage.price.as_of if llm.usage.price else None,
             seconds=round(clock.monotonic() - started, 1),
             end=end.reason,
             injected=inject,
@@ -141,9 +165,25 @@ class _Running:
     model: Model
     system: Mapping[str, str]
     ledger: Ledger
-    limits: Limits
+    budget: Budget
     stop: Stop
     on_event: Callable[[Event], None]
+
+
+@asynccontextmanager
+async def _ended_by(budget: Budget, clock: Clock, stop: Stop) -> AsyncIterator[None]:
+    """Ask for a stop when the run's time is over."""
+
+    async def wait() -> None:
+        await clock.wait_until(budget.ends_at)
+        stop.ask("time")
+
+    alarm = asyncio.create_task(wait())
+    try:
+        yield
+    finally:
+        alarm.cancel()
+        await asyncio.gather(alarm, return_exceptions=True)
 
 
 async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> AgentEnd:
@@ -154,7 +194,8 @@ async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> A
         system=running.system["coordinator"],
         tools=tools,
         opening=f"<question>\n{running.question}\n</question>\n\nToday is {clock.now():%Y-%m-%d}.",
-        limits=running.limits,
+        limits=running.budget.limits,
+        budget=running.budget,
         stop=running.stop,
         refuse=refusal_recorder(running.ledger, {tool.name for tool in tools if isinstance(tool, RecordedTool)}),
         on_event=running.on_event,
@@ -167,7 +208,8 @@ async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> A
 async def _write(running: _Running, material: Material) -> Synthesis | None:
     """Have the prose written, where there is something to write about and a model to write it."""
     claims = verified(material)
-    if running.stop.asked or material.end.reason == "model_failed" or not any(claims.values()):
+    budget = running.budget.without_reserve()
+    if running.stop.asked or material.end.reason == "model_failed" or not any(claims.values()) or budget.met():
         return None
     running.on_event(Notice("writing the prose"))
     return await synthesise(
@@ -175,6 +217,7 @@ async def _write(running: _Running, material: Material) -> Synthesis | None:
         for_synthesis(running.ledger, claims),
         model=running.model,
         system=running.system["synthesis"],
+        budget=budget,
         stop=running.stop,
         on_event=running.on_event,
     )
@@ -182,19 +225,16 @@ async def _write(running: _Running, material: Material) -> Synthesis | None:
 
 async def _model(
     model: Model | str | None,
+    settings: Settings,
     clock: Clock,
     faults: FaultPlan,
     resources: AsyncExitStack,
     on_event: Callable[[Event], None],
-    *,
-    offline: bool,
 ) -> Model:
-    """Open the model that is named or that the environment asks for; one of the caller's own stays the caller's."""
+    """Open the model of the settings; one of the caller's own stays the caller's."""
     if isinstance(model, Model):
         return model.for_one_run()
-    opening = open_model(
-        clock=clock, faults=faults, name=model, force_offline=offline, on_wait=lambda w: on_event(ModelWaiting(w))
-    )
+    opening = open_model(settings, clock=clock, faults=faults, on_wait=lambda w: on_event(ModelWaiting(w)))
     try:
         return await resources.enter_async_context(opening)
     except ModelError as error:
@@ -203,7 +243,7 @@ async def _model(
 
 async def _opened(
     sources: Sequence[Source | str],
-    docs: Path | None,
+    settings: SourceSettings,
     faults: FaultPlan,
     clock: Clock,
     resources: AsyncExitStack,
@@ -214,7 +254,7 @@ async def _opened(
     for source in sources:
         if isinstance(source, str):
             opening = open_source(
-                source, docs=docs, faults=faults, clock=clock, on_progress=lambda text: on_event(Notice(text))
+                source, settings, faults=faults, clock=clock, on_progress=lambda text: on_event(Notice(text))
             )
             ready.append(await resources.enter_async_context(opening))
         else:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field
 
-from caveat.budget import Limits
+from caveat.budget import Budget, Limits
 from caveat.claims import Claim
 from caveat.ledger import State
 from caveat.loop import AgentEnd, Arguments, Call, Reply, TurnStarted, definition, run_agent
@@ -163,6 +163,7 @@ async def synthesise(
     *,
     model: Model,
     system: str,
+    budget: Budget,
     stop: Stop,
     on_event: Callable[[TurnStarted], None] = lambda _: None,
 ) -> Synthesis:
@@ -175,6 +176,7 @@ async def synthesise(
         tools=[tool],
         opening=opening(question, topics),
         limits=LIMITS,
+        budget=budget,
         stop=stop,
         on_event=on_event,
     )

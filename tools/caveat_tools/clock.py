@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
+
+    async def wait_until(self, moment: float) -> None:
+        """Return once `monotonic()` has come to `moment`; a clock that stands still is not moved by it."""
 
     def random(self) -> float:
         """Return a number from 0 up to 1, for jitter."""
@@ -44,6 +48,12 @@ class SystemClock:
         """Wait."""
         await asyncio.sleep(seconds)
 
+    async def wait_until(self, moment: float) -> None:
+        """Return once `monotonic()` has come to `moment`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, moment - self.monotonic())):
+                await asyncio.get_running_loop().create_future()
+
     def random(self) -> float:
         """Return a number from 0 up to 1, for jitter."""
         return self._random.random()
@@ -55,6 +65,7 @@ class FakeClock:
 
     start: datetime = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     slept: list[float] = field(default_factory=list)
+    _alarms: list[tuple[float, asyncio.Event]] = field(default_factory=list)
 
     def now(self) -> datetime:
         """Return the start plus all that was slept."""
@@ -67,7 +78,17 @@ class FakeClock:
     async def sleep(self, seconds: float) -> None:
         """Remember the wait and let other tasks run."""
         self.slept.append(seconds)
+        for moment, alarm in self._alarms:
+            if self.monotonic() >= moment:
+                alarm.set()
         await asyncio.sleep(0)
+
+    async def wait_until(self, moment: float) -> None:
+        """Return once so much has been slept elsewhere that `monotonic()` has come to `moment`."""
+        alarm = asyncio.Event()
+        self._alarms.append((moment, alarm))
+        if self.monotonic() < moment:
+            await alarm.wait()
 
     def random(self) -> float:
         """Return one half, always."""

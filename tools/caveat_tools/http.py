@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import re
 import socket
 import ssl
@@ -28,7 +27,6 @@ from caveat_tools.source import SourceError
 
 MAX_BODY_BYTES: Final = 5_000_000
 MAX_ERROR_TEXT_CHARS: Final = 200
-CONTACT_VARIABLE: Final = "CAVEAT_CONTACT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +80,9 @@ def with_service_text(message: str, text: str | None) -> str:
     return _joined(message, clip(" ".join((text or "").split()), MAX_ERROR_TEXT_CHARS)[0])
 
 
-def user_agent() -> str:
-    """Return the User-Agent of every request to a source; the contact in it comes from CAVEAT_CONTACT."""
-    contact = os.environ.get(CONTACT_VARIABLE, "").strip() or "not given"
-    printable = re.sub(r"[^ -~]", "?", contact)  # a header value takes nothing but ASCII
+def user_agent(contact: str = "") -> str:
+    """Return the User-Agent of every request to a source, with the user's contact address in it."""
+    printable = re.sub(r"[^ -~]", "?", contact.strip() or "not given")  # a header value takes nothing but ASCII
     return f"caveat/{version('caveat')} (research tool; contact: {printable}) httpx2/{httpx2.__version__}"
 
 

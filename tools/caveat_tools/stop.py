@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 T = TypeVar("T")
+StopReason: TypeAlias = Literal["request", "time"]
 
 
 class Stopped(Exception):  # noqa: N818 - a request that was granted, not an error
@@ -18,9 +19,13 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self.reason: StopReason = "request"
+        """Why: somebody asked, or the time is over. The first to ask says."""
 
-    def ask(self) -> None:
+    def ask(self, reason: StopReason = "request") -> None:
         """Stop all work that runs inside `race`, now and from now on."""
+        if not self.asked:
+            self.reason = reason
         self._event.set()
 
     @property

@@ -3,43 +3,57 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import httpx2
 
 from caveat_tools.clock import Clock
 from caveat_tools.faults import FaultPlan
 from caveat_tools.http import user_agent
+from caveat_tools.names import SOURCE_NAMES
+from caveat_tools.network import NetworkError, NetworkTransport
 from caveat_tools.source import Source
 from caveat_tools.sources.local import LocalSource
 from caveat_tools.sources.wikipedia import WikipediaSource, empty_answer
 from caveat_tools.transport import stacked
 
-NAMES: Final = ("local", "wikipedia")
-LARGE_FOLDER: Final = 200
+LARGE_FOLDER = 200
 
 
 class SourcesError(ValueError):
     """A source that does not exist or cannot be opened; the message says what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """What opening a source may need to know.
+
+    `docs` is the folder for `local`; `contact` is the user's address, for the services that want one; `addresses` are
+    base URLs by source, where they are not the public ones.
+    """
+
+    docs: Path | None = None
+    contact: str = ""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+
 @asynccontextmanager
 async def open_source(
     name: str,
+    settings: SourceSettings,
     *,
-    docs: Path | None,
     faults: FaultPlan,
     clock: Clock,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Source]:
-    """Open a built-in source by name, and close it afterwards. `docs` is the folder for `local`.
+    """Open a built-in source by name, and close it afterwards.
 
     Raises SourcesError, or LocalFolderError where the folder cannot be used.
     """
-    source = await _opened(name, docs, faults, clock, on_progress)
+    source = await _opened(name, settings, faults, clock, on_progress)
     try:
         yield source
     finally:
@@ -47,24 +61,27 @@ async def open_source(
 
 
 async def _opened(
-    name: str, docs: Path | None, faults: FaultPlan, clock: Clock, on_progress: Callable[[str], None]
+    name: str, settings: SourceSettings, faults: FaultPlan, clock: Clock, on_progress: Callable[[str], None]
 ) -> Source:
     if name == "local":
-        if docs is None:
+        if settings.docs is None:
             raise SourcesError("the source local needs a folder: name it with --docs")
-        return await LocalSource.open(docs, on_progress=_in_tenths(docs, on_progress))
+        return await LocalSource.open(settings.docs, on_progress=_in_tenths(settings.docs, on_progress))
     if name == "wikipedia":
         answers = {"empty": ("application/json; charset=utf-8", empty_answer())}
-        transport = stacked(httpx2.AsyncHTTPTransport(), faults, name, answers)
-        client = httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent()})
         try:
-            return WikipediaSource(client, clock)
+            transport = stacked(NetworkTransport(), faults, name, answers)
+        except NetworkError as error:
+            raise SourcesError(str(error)) from error
+        client = httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent(settings.contact)})
+        try:
+            return WikipediaSource(client, clock, base_url=settings.addresses.get(name))
         except ValueError as error:
             await client.aclose()
             raise SourcesError(str(error)) from error
-    near = difflib.get_close_matches(name, NAMES, n=1)
+    near = difflib.get_close_matches(name, SOURCE_NAMES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise SourcesError(f"there is no source {name!r}; {hint}there are: {', '.join(NAMES)}")
+    raise SourcesError(f"there is no source {name!r}; {hint}there are: {', '.join(SOURCE_NAMES)}")
 
 
 def _in_tenths(folder: Path, on_progress: Callable[[str], None]) -> Callable[[int, int], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections import Counter
@@ -15,11 +14,10 @@ import httpx2
 
 from caveat_tools.clock import Clock
 from caveat_tools.documents import unescaped
-from caveat_tools.http import JsonAnswer, failure, get_json, retry_after, user_agent, with_service_text
+from caveat_tools.http import JsonAnswer, failure, get_json, retry_after, with_service_text
 from caveat_tools.outcome import MAX_PASSAGE_CHARS, ErrorType, clip
 from caveat_tools.source import Ask, Page, Passage, SourceError
 
-URL_VARIABLE: Final = "CAVEAT_WIKIPEDIA_URL"
 DEFAULT_URL: Final = "https://{language}.wikipedia.org/w/api.php"
 PAGE_SIZE: Final = 4
 MAX_SEARCH_CHARS: Final = 300  # CirrusSearchMaxFullTextQueryLength
@@ -97,14 +95,14 @@ class WikipediaSource:
     in_process = False
 
     def __init__(self, client: httpx2.AsyncClient, clock: Clock, *, base_url: str | None = None) -> None:
-        """`base_url` is the address of api.php, else CAVEAT_WIKIPEDIA_URL, else Wikipedia's.
+        """`base_url` is the address of api.php, by default Wikipedia's.
 
         `{language}` in it becomes the language of each query; an address without a path is completed with
         /w/api.php. Raises ValueError where it is not an http or https address.
         """
         self._client = client
         self._clock = clock
-        self._base_url = _checked(base_url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+        self._base_url = _checked(base_url or DEFAULT_URL)
 
     @property
     def place(self) -> str:
@@ -129,8 +127,7 @@ class WikipediaSource:
             url,
             _params(ask.query, cursor or "0"),
             now=now,
-            headers={"user-agent": user_agent()},
-            hint=f"set {URL_VARIABLE} to the address of api.php",
+            hint="set wikipedia_url (CAVEAT_WIKIPEDIA_URL) to the address of api.php",
             error_text=lambda body: next((text for _, text in _errors(body)), None),
         )
         return _page(answer, url, now, first=int(cursor or 0))
@@ -144,9 +141,9 @@ def _checked(base_url: str) -> str:
     try:
         url = httpx2.URL(base_url.replace("{language}", "en"))
     except httpx2.InvalidURL as error:
-        raise ValueError(f"{URL_VARIABLE}: {base_url!r} is not an address: {error}") from error
+        raise ValueError(f"wikipedia_url: {base_url!r} is not an address: {error}") from error
     if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65_536:
-        raise ValueError(f"{URL_VARIABLE}: {base_url!r} is not an http or https address such as {DEFAULT_URL}")
+        raise ValueError(f"wikipedia_url: {base_url!r} is not an http or https address such as {DEFAULT_URL}")
     return base_url.rstrip("/") + "/w/api.php" if url.path == "/" else base_url
 
 

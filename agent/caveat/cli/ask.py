@@ -1,35 +1,34 @@
-"""The command `caveat`. Imports neither the SDK nor the store until a command needs them, so that --help is quick."""
+"""`caveat ask`: a question becomes a report."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
 import signal
 import sys
-import tempfile
-import traceback
-from collections.abc import Awaitable, Callable, Iterator
-from importlib.metadata import version
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from caveat.budget import Limits
+from caveat.budget import Limits, dollars, duration
+from caveat.cli.options import SOURCES_IN_WORDS, docs_option, inject_option, quiet_option, source_names, verbose_option
+from caveat.cli.terminal import EXIT_GAPS, EXIT_INTERRUPTED, interrupts_leave, leave, read, tell
 from caveat_tools.faults import GRAMMAR
 
 if TYPE_CHECKING:
     from caveat.report import Report
+    from caveat.settings import Settings
     from caveat_tools.stop import Stop
 
-EXIT_NO_REPORT, EXIT_INTERRUPTED = 4, 130
-DEFAULTS = Limits()
-_STOP_SIGNALS = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP"}]  # Windows lacks the last
+EXIT_NO_REPORT: Final = 4
+_DEFAULTS: Final = Limits()
+_STOP_SIGNALS: Final = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP"}]  # Windows lacks one
 
-ASK_HELP = f"""Answer QUESTION from sources, with a quote for every claim and a name for every gap.
+_COST: Final = dollars(_DEFAULTS.cost or 0.0)
+ASK_HELP: Final = f"""Answer QUESTION from sources, with a quote for every claim and a name for every gap.
 
 QUESTION can be - to read it from standard input. The report goes to standard output (formatted on a terminal,
 Markdown in a pipe), progress to standard error.
@@ -47,12 +46,12 @@ Model: ANTHROPIC_API_KEY asks the hosted model; ANTHROPIC_BASE_URL any server th
 either, an embedded stand-in copies the best-matching sentences by fixed rules; it is no language model, and says so.
 
 \b
-Environment:
-  ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL   the model's key and address
-  CAVEAT_MODEL                            the model's name (--model)
-  CAVEAT_WIKIPEDIA_URL                    another MediaWiki API; {{language}} stands for the query's language
-  CAVEAT_CONTACT                          your address, sent to public services in the User-Agent
-  CAVEAT_HOME                             where runs and stored answers are kept; old runs may be deleted
+Limits: what is likely to be used is said at the start, and a spent limit ends in a report. The last 15 % of tokens,
+cost and time are kept for writing it. No turn begins beyond tokens or cost; time ends what is under way.
+
+\b
+Settings: every option but --out, --json, --inject, -q and -v can stand in caveat.toml, in your own file or in the
+environment (CAVEAT_MAX_CALLS=20); `caveat config --help` says how.
 
 \b
 Fault injection (--inject), to watch it recover:
@@ -63,28 +62,19 @@ Exit codes:
   3    a report with gaps
   2    wrong usage; nothing was spent
   4    no report was possible; the reason is on standard error
-  1    a bug in caveat; a file to send with the report of it is named
+  70   a bug in caveat; a file to send with the report of it is named
   130  interrupted twice, or before the run began
 """
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("caveat"), prog_name="caveat")
-def main() -> None:
-    """A research agent that says what it could not find out."""
-
-
-def _limit(name: str, kind: click.IntRange, default: int, what: str) -> Callable[[Any], Any]:
-    return click.option(name, type=kind, default=default, show_default=True, help=what)
-
-
-@main.command(help=ASK_HELP, short_help="Answer a question from sources.")
+@click.command(help=ASK_HELP, short_help="Answer a question from sources.")
 @click.argument("question")
-@click.option("--docs", type=click.Path(path_type=Path), help="Folder of your documents, for the source local.")
+@docs_option
 @click.option(
     "--sources",
     metavar="NAME,…",
-    help="Sources to use, in order: local, wikipedia.  [default: local (with --docs) and wikipedia]",
+    shell_complete=source_names,
+    help=f"Sources to use, in order: {SOURCES_IN_WORDS}.  [default: local (with --docs) and wikipedia]",
 )
 @click.option(
     "--out",
@@ -92,68 +82,57 @@ def _limit(name: str, kind: click.IntRange, default: int, what: str) -> Callable
     help="Write the report here, as Markdown; - for standard output.",
 )
 @click.option("--json", "json_out", metavar="FILE", help="Write the report as JSON; - for standard output.")
-@click.option("--model", metavar="NAME", help="The model to ask.  [default: CAVEAT_MODEL, else claude-sonnet-5-5]")
-@click.option("--offline", is_flag=True, help="Use the embedded stand-in even if a key is set.")
-@click.option("--inject", default="", metavar="FAULTS", help="Make calls fail on purpose; the grammar is above.")
-@_limit("--max-turns", click.IntRange(2, 100), DEFAULTS.turns, "Model turns at most.")
-@_limit("--max-calls", click.IntRange(1, 500), DEFAULTS.calls, "Searches at most.")
-@_limit("--max-tokens", click.IntRange(1_000), DEFAULTS.tokens, "Tokens of retrieval at most.")
-@click.option("--quiet", "-q", is_flag=True, help="Nothing on standard error but errors.")
-@click.option("--verbose", "-v", is_flag=True, help="Progress with every turn and every search.")
+@click.option("--model", metavar="NAME", help="The model to ask.  [default: claude-sonnet-5-5]")
+@click.option("--offline", is_flag=True, default=None, help="Use the embedded stand-in even if a key is set.")
+@inject_option
+@click.option("--max-turns", type=int, help=f"Model turns at most.  [default: {_DEFAULTS.turns}]")
+@click.option("--max-calls", type=int, help=f"Searches at most.  [default: {_DEFAULTS.calls}]")
+@click.option("--max-tokens", type=int, help=f"Tokens at most, in and out.  [default: {_DEFAULTS.tokens:,}]")
+@click.option(
+    "--max-cost", type=float, help=f"US dollars at most, where the model's price is known.  [default: {_COST}]"
+)
+@click.option(
+    "--max-time", metavar="TIME", help=f"Time at most, like 90s, 30m or 2h.  [default: {duration(_DEFAULTS.seconds)}]"
+)
+@quiet_option
+@verbose_option
 def ask(
-    question: str, docs: Path | None, sources: str | None, out: Path | None, json_out: str | None, **options: Any
+    question: str,
+    out: Path | None,
+    json_out: str | None,
+    inject: str,
+    *,
+    quiet: bool,
+    verbose: bool,
+    **flags: Any,
 ) -> None:
     """Check all that can be checked before anything is spent, research, deliver, and exit with the report's code."""
-    sys.excepthook = report_bug
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # an old code page must not cost the report
-    if options["quiet"] and options["verbose"]:
+    if quiet and verbose:
         raise click.UsageError("--quiet and --verbose exclude each other")
     printed = out == Path("-") or (out is None and json_out is None)
     if printed and json_out == "-":
         raise click.UsageError("--out and --json both name standard output")
     out = None if out == Path("-") else out
-    with _interrupts_leave():
+    with interrupts_leave():
         text = _question(question)
-    names = _sources(sources, docs)
-    if docs is not None:
-        if "local" not in names:
-            raise click.UsageError("--docs is given, but --sources leaves out local")
-        try:
-            docs = docs.expanduser()
-        except RuntimeError as error:
-            raise click.UsageError(f"--docs {docs}: {error}") from error
+    settings, _ = read(flags)
+    _check_sources(flags, settings)
     to_files = [path for path in (out, _json_file(json_out)) if path]
     if len({os.path.realpath(path) for path in to_files}) < len(to_files):
         raise click.UsageError("--out and --json name the same file")
     for path in to_files:
         _check_writable(path)
-    with _interrupts_leave():
+    with interrupts_leave():
         report = _run(
-            lambda stop, on_event: _research(text, names, docs, stop, on_event, options),
-            quiet=options["quiet"],
-            verbose=options["verbose"],
+            lambda stop, on_event: _research(text, settings, inject, flags["model"], stop, on_event),
+            quiet=quiet,
+            verbose=verbose,
         )
-    with _interrupts_leave():  # the event loop has put the default handler back when it closed
-        _deliver(report, out, json_out, printed=printed, quiet=options["quiet"])
-    if report.exit_code and not options["quiet"]:
-        _tell("caveat: the report has gaps (exit code 3)")
+    with interrupts_leave():  # the event loop has put the default handler back when it closed
+        _deliver(report, settings.home, out, json_out, printed=printed, quiet=quiet)
+    if report.exit_code and not quiet:
+        tell(f"caveat: the report has gaps (exit code {EXIT_GAPS})")
     sys.exit(report.exit_code)
-
-
-def report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Tell of an exception that nobody has named: it is a bug. The traceback goes to a file that can be sent."""
-    described = "".join(traceback.format_exception(kind, error, trace))
-    what = f"caveat: this is a bug in caveat: {kind.__name__}: {error}".splitlines()[0]
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="caveat-bug-", suffix=".txt", delete=False, encoding="utf-8"
-        ) as file:
-            file.write(described)
-        _tell(f"{what}\nPlease report it, with {file.name}")
-    except OSError:
-        _tell(f"{what}\n{described}")
 
 
 def _question(question: str) -> str:
@@ -169,13 +148,13 @@ def _question(question: str) -> str:
         raise click.UsageError(f"the question on standard input is not UTF-8: {error}") from error
 
 
-def _sources(given: str | None, docs: Path | None) -> list[str]:
-    if given is None:
-        return ["local", "wikipedia"] if docs else ["wikipedia"]
-    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
-    if not names:
+def _check_sources(flags: dict[str, Any], settings: Settings) -> None:
+    """Refuse flags that contradict each other; settings of different places may."""
+    if flags["sources"] is not None and not settings.sources:
         raise click.UsageError("--sources names no source")
-    return names
+    if flags["docs"] is not None and settings.sources and "local" not in settings.sources:
+        where = "--sources leaves" if flags["sources"] is not None else "the setting sources leaves"
+        raise click.UsageError(f"--docs is given, but {where} out local")
 
 
 def _check_writable(path: Path) -> None:
@@ -194,25 +173,15 @@ def _check_writable(path: Path) -> None:
 
 async def _research(
     question: str,
-    names: list[str],
-    docs: Path | None,
+    settings: Settings,
+    inject: str,
+    model: str | None,
     stop: Stop,
     on_event: Callable[[Any], None],
-    options: dict[str, Any],
 ) -> Report:
     from caveat.session import research  # noqa: PLC0415
 
-    return await research(
-        question,
-        sources=names,
-        docs=docs,
-        model=options["model"],
-        offline=options["offline"],
-        inject=options["inject"],
-        limits=Limits(turns=options["max_turns"], calls=options["max_calls"], tokens=options["max_tokens"]),
-        stop=stop,
-        on_event=on_event,
-    )
+    return await research(question, settings=settings, inject=inject, model=model, stop=stop, on_event=on_event)
 
 
 def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, quiet: bool, verbose: bool) -> Report:
@@ -228,7 +197,7 @@ def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, qu
 
         def interrupted() -> None:
             if stop.asked:
-                _leave()
+                leave()
             progress.note("stopping; the report of what there is comes now. Ctrl-C again leaves at once.")
             stop.ask()
 
@@ -244,58 +213,39 @@ def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, qu
     except USAGE_ERRORS as error:
         raise click.UsageError(str(error)) from error
     except NoReportError as error:
-        _tell(f"caveat: no report: {error}")
+        tell(f"caveat: no report: {error}")
         sys.exit(EXIT_NO_REPORT)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-
-
-def _leave(code: int = EXIT_INTERRUPTED) -> NoReturn:
-    """End at once, without the buffers and threads that could hold the process."""
-    os._exit(code)
-
-
-def _tell(text: str) -> None:
-    """Say something on standard error, if there still is one."""
-    with contextlib.suppress(OSError):
-        click.echo(text, err=True)
-
-
-@contextlib.contextmanager
-def _interrupts_leave() -> Iterator[None]:
-    """Where no report can be made yet or any more, Ctrl-C leaves with its exit code and without a traceback."""
-    before = signal.signal(signal.SIGINT, lambda *_: _leave())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _json_file(json_out: str | None) -> Path | None:
     return None if json_out is None or json_out == "-" else Path(json_out)
 
 
-def _deliver(report: Report, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool) -> None:
+def _deliver(
+    report: Report, home: Path | None, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool
+) -> None:
     """Write the report where it was asked for; what cannot be written is said, with where the run keeps its copy."""
     try:
         _write(report, out, json_out, printed=printed, quiet=quiet)
         if sys.stdout is not None:
             sys.stdout.flush()
         elif printed or json_out == "-":
-            _undelivered(report, "it is closed")
+            _undelivered(report, home, "it is closed")
     except BrokenPipeError:  # a reader that has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        _undelivered(report, error.strerror)
+        _undelivered(report, home, error.strerror)
 
 
-def _undelivered(report: Report, why: str | None) -> NoReturn:
+def _undelivered(report: Report, home: Path | None, why: str | None) -> NoReturn:
     from caveat.runs import folder_of  # noqa: PLC0415
 
-    kept = folder_of(report.run.id) / "report.md"
+    kept = folder_of(report.run.id, home) / "report.md"
     where = f"; it is kept in {kept}" if kept.exists() else ""
-    _tell(f"caveat: the report could not be written to standard output ({why}){where}")
-    _leave(EXIT_NO_REPORT)
+    tell(f"caveat: the report could not be written to standard output ({why}){where}")
+    leave(EXIT_NO_REPORT)
 
 
 def _write(report: Report, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool) -> None:
@@ -305,9 +255,9 @@ def _write(report: Report, out: Path | None, json_out: str | None, *, printed: b
         try:
             path.write_text(text, encoding="utf-8")
             if not quiet:
-                _tell(f"caveat: wrote {path}")
+                tell(f"caveat: wrote {path}")
         except OSError as error:
-            _tell(f"caveat: cannot write {path} ({error.strerror}); here it is instead:")
+            tell(f"caveat: cannot write {path} ({error.strerror}); here it is instead:")
             click.echo(text)
     if json_out == "-":
         click.echo(report.to_json())

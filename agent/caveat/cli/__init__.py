@@ -1,0 +1,42 @@
+"""The command `caveat`, one file a subcommand.
+
+Nothing here imports the SDK, a source or the store until a command runs, so that --help is quick.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import click
+
+from caveat.cli.ask import ask
+from caveat.cli.completion import completion
+from caveat.cli.config import config
+from caveat.cli.doctor import doctor
+from caveat.cli.search import search
+from caveat.cli.sources import sources
+from caveat.cli.terminal import begin
+
+HELP = """A research agent that says what it could not find out.
+
+\b
+Examples:
+  caveat ask "When was the Kariba dam finished?"
+  caveat ask "What did we decide about backups?" --docs ~/notes
+  caveat search wikipedia "Kariba dam"
+  caveat doctor
+
+Settings come from caveat.toml in the current folder, your own file, the environment and flags, each stronger than
+the one before; `caveat config` shows them all, and where each is from.
+"""
+
+
+@click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("caveat"), "-V", "--version", prog_name="caveat")
+def main() -> None:
+    """Set up what every command needs."""
+    begin()
+
+
+for command in (ask, search, sources, config, doctor, completion):
+    main.add_command(command)

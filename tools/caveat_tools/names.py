@@ -1,0 +1,8 @@
+"""The names of the built-in sources, where they can be had without importing any."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SOURCE_NAMES: Final = ("local", "wikipedia")
+"""In the order in which they are offered as alternatives."""

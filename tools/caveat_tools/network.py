@@ -1,0 +1,112 @@
+"""The way out: a transport that goes through the proxy which the environment names, or straight on.
+
+httpx2 reads HTTPS_PROXY and NO_PROXY only where it makes its transport itself; ours are handed in. The certificates
+that SSL_CERT_FILE or SSL_CERT_DIR name count for servers and for https proxies alike.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import urllib.request
+from collections.abc import Mapping
+
+import httpx2
+
+
+class NetworkError(ValueError):
+    """A proxy or certificates that cannot be used; the message says which variable to correct."""
+
+
+def environment_proxies() -> dict[str, str]:
+    """Return the proxies that are named: addresses by scheme or under "all", and what NO_PROXY lists under "no".
+
+    They are named by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, also in lower case, or by the system's settings
+    where it has such. Raises NetworkError where one is no proxy's address.
+    """
+    named = urllib.request.getproxies()
+    proxies = {scheme: named[scheme] for scheme in ("http", "https", "all") if named.get(scheme)}
+    for scheme, address in proxies.items():
+        proxies[scheme] = address if "://" in address else f"http://{address}"
+        if not _is_usable(proxies[scheme]):
+            shown = without_password(address)
+            raise NetworkError(f"{scheme.upper()}_PROXY is {shown}, which is no address such as http://proxy:3128")
+    return {**proxies, "no": named.get("no", "")}
+
+
+def _is_usable(address: str) -> bool:
+    try:
+        url = httpx2.URL(address)
+    except httpx2.InvalidURL:
+        return False
+    return url.scheme in {"http", "https"} and bool(url.host) and 0 < (url.port or 80) < 65_536
+
+
+def proxy_for(url: httpx2.URL, proxies: Mapping[str, str]) -> str | None:
+    """Return the address of the proxy for a request, or None where it goes straight.
+
+    NO_PROXY lists exceptions: hosts with all below them, host:port, addresses, networks such as 10.0.0.0/8, * for all.
+    """
+    address = proxies.get(url.scheme) or proxies.get("all")
+    return None if not address or _is_exception(url, proxies.get("no", "")) else address
+
+
+def without_password(address: str) -> str:
+    """Return an address for people's eyes: name and password in it are not shown."""
+    head, at, host = address.rpartition("@")
+    return f"{head.partition('://')[0]}://…@{host}" if at and "://" in head else f"…@{host}" if at else address
+
+
+def _is_exception(url: httpx2.URL, listed: str) -> bool:
+    host = url.host.lower().rstrip(".")
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme)
+    return any(_names(entry, host, port) for entry in listed.lower().replace(",", " ").split())
+
+
+def _names(entry: str, host: str, port: int | None) -> bool:
+    """Say whether one entry of NO_PROXY names a host: as curl and Go read it."""
+    if entry == "*":
+        return True
+    name, _, digits = entry.rpartition(":") if entry.count(":") == 1 else (entry, "", "")
+    if digits and digits != str(port):
+        return False
+    try:
+        return ipaddress.ip_address(host.strip("[]")) in ipaddress.ip_network(name.strip("[]"), strict=False)
+    except ValueError:
+        bare = name.removeprefix("*").lstrip(".")
+        return bool(bare) and (host == bare or host.endswith(f".{bare}"))
+
+
+def certificates() -> ssl.SSLContext:
+    """Return the TLS settings with the certificates of SSL_CERT_FILE, SSL_CERT_DIR or the system.
+
+    Raises NetworkError where a named file holds none.
+    """
+    try:
+        return httpx2.create_ssl_context()
+    except (OSError, ssl.SSLError) as error:
+        raise NetworkError(f"SSL_CERT_FILE or SSL_CERT_DIR names no readable certificates: {error}") from error
+
+
+class NetworkTransport(httpx2.AsyncBaseTransport):
+    """The innermost layer for the network. vcrpy patches the transports that it asks."""
+
+    def __init__(self) -> None:
+        """Read proxies and certificates, once for all connections. Raises NetworkError."""
+        self._proxies = environment_proxies()
+        self._certificates = certificates()
+        self._ways: dict[str | None, httpx2.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request through its proxy, or straight."""
+        address = proxy_for(request.url, self._proxies)
+        if address not in self._ways:
+            tls = self._certificates if address and address.startswith("https:") else None
+            proxy = httpx2.Proxy(address, ssl_context=tls) if address else None
+            self._ways[address] = httpx2.AsyncHTTPTransport(verify=self._certificates, proxy=proxy)
+        return await self._ways[address].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for way in self._ways.values():
+            await way.aclose()
