@@ -14,6 +14,16 @@ settings.register_profile("caveat", deadline=None, suppress_health_check=[Health
 settings.load_profile("caveat")
 
 
+_PROXIES = [f"{name}_PROXY" for name in ("HTTP", "HTTPS", "ALL", "NO")]
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the proxies of the person who runs the tests: the servers of the tests are on this machine."""
+    for name in (*_PROXIES, *map(str.lower, _PROXIES)):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(autouse=True)
 def _stores_are_closed() -> Iterator[None]:
     """Close the stores that a test has made with `memory_store`."""

@@ -13,6 +13,7 @@ import html
 import json
 import re
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Mapping
@@ -87,10 +88,12 @@ def refused_url() -> str:
 class LocalServer:
     """Plays `script` on 127.0.0.1, one step a request; the last step answers all further requests."""
 
-    def __init__(self, *script: Step) -> None:
+    def __init__(self, *script: Step, tls: ssl.SSLContext | None = None) -> None:
+        """With `tls`, it speaks HTTPS."""
         self.requests: list[Request] = []
         self.url = ""
         self._script = script
+        self._tls = tls
         self._open: set[asyncio.Task[None]] = set()
         self._running = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
@@ -98,7 +101,7 @@ class LocalServer:
     def __enter__(self) -> Self:
         """Start to listen, and let `url` say where."""
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = _url(self._socket)
+        self.url = _url(self._socket, "https" if self._tls else "http")
         self._thread.start()
         self._running.wait()
         return self
@@ -111,7 +114,7 @@ class LocalServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        server = await asyncio.start_server(self._connection, sock=self._socket)
+        server = await asyncio.start_server(self._connection, sock=self._socket, ssl=self._tls)
         self._running.set()
         await self._stop.wait()
         self._loop.remove_reader(self._socket)
@@ -177,8 +180,41 @@ async def _send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, repl
     await writer.drain()
 
 
-def _url(listening: socket.socket) -> str:
-    return f"http://127.0.0.1:{listening.getsockname()[1]}"
+def _url(listening: socket.socket, scheme: str = "http") -> str:
+    return f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
+
+
+class TunnelProxy(LocalServer):
+    """A proxy for HTTPS: joins the client to the server that CONNECT names, and remembers what was asked of it."""
+
+    def __init__(self, refusal: Reply | None = None) -> None:
+        """`refusal` is answered in place of a tunnel."""
+        super().__init__(Reply())
+        self._refusal = refusal
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await _read(reader)
+        self.requests.append(request)
+        try:
+            if self._refusal is not None:
+                await _send(reader, writer, self._refusal)
+                return
+            host, port = request.path.rsplit(":", 1)
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"HTTP/1.1 200 Joined\r\n\r\n")
+            await asyncio.gather(_copied(reader, far_writer), _copied(far_reader, writer))
+        finally:
+            writer.transport.abort()
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+    except ConnectionError:
+        pass  # one side left
 
 
 def mediawiki_error(code: str, info: str, *, plaintext: bool = True, headers: Mapping[str, str] | None = None) -> Reply:
