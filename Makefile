@@ -7,7 +7,7 @@ Q      ?=
 override Q := $(value Q)
 ARGS   ?=
 
-.PHONY: help setup ask test lint format schema record docs reference examples bench clean
+.PHONY: help setup ask test lint package format schema record docs reference examples bench clean
 
 help:                    ## list the chores
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r verb what; do printf '  make %-9s %s\n' "$$verb" "$$what"; done
@@ -35,6 +35,9 @@ lint: $(VENV)/.ready      ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+package: $(VENV)/.ready   ## build wheel and sdist, install them in each way, use them in another folder
+	@$(BIN)/python tests/package.py
 
 format: $(VENV)/.ready    ## let ruff put the code in order
 	@$(BIN)/ruff check --fix .
