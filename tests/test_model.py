@@ -91,6 +91,15 @@ async def test_an_error_event_inside_a_200_stream_is_a_passing_failure(kind: str
     assert (await error_of(sse_response(sse(*EVENTS[:4], event)))).retryable
 
 
+async def test_an_error_event_in_llama_cpps_form_keeps_its_words() -> None:
+    """llama.cpp names the event `error` and gives the error itself as data; it is no cut stream."""
+    error = {"code": 500, "message": "Failed to parse the tool call", "type": "server_error"}
+    body = sse(*EVENTS[:4]) + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+    caught = await error_of(sse_response(body))
+    assert (caught.kind, caught.retryable) == ("unavailable", True)
+    assert caught.message == "the model broke off with server_error: Failed to parse the tool call"
+
+
 async def test_a_request_error_inside_a_stream_is_final() -> None:
     """An error event that says the request is wrong is not sent again."""
     event = {"type": "error", "error": {"type": "invalid_request_error", "message": "m"}}
@@ -129,6 +138,9 @@ async def test_a_web_page_says_what_to_check() -> None:
     assert "ANTHROPIC_BASE_URL" in (await error_of(httpx2.Response(200, html="<html>"))).message
 
 
+LARGER = ("context_full", False, "use a model or a server with a larger one")
+
+
 @pytest.mark.parametrize(
     ("response", "kind", "retryable", "hint"),
     [
@@ -137,6 +149,10 @@ async def test_a_web_page_says_what_to_check() -> None:
         (error_response(402, "billing_error"), "billing", False, "limit"),
         (error_response(404, "not_found_error"), "unknown_model", False, "--model"),
         (error_response(400, "invalid_request_error"), "request", False, "400"),
+        (error_response(400, "exceed_context_size_error", "9 tokens > 8"), "context_full", False, "-c 32768"),
+        (error_response(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), *LARGER),
+        (error_response(400, "invalid_request_error", "input length … exceed context limit: 7 + 2 > 8, …"), *LARGER),
+        (error_response(400, "BadRequestError", "This model's maximum context length is 8 tokens. …"), *LARGER),
         (error_response(413, "request_too_large"), "request", False, "413"),
         (error_response(429, "rate_limit_error"), "rate_limited", True, "later"),
         (

@@ -260,7 +260,70 @@ async def test_a_model_that_never_calls_a_tool_still_ends_in_a_report(ask: Ask) 
     report, _ = await ask([text("It was finished in 1959, I am sure.")])
     assert (report.run.end, report.topics[0].state, report.exit_code) == ("no_report", "not_attempted", 3)
     assert "I am sure" not in report.markdown
-    assert "the model never called report" in report.markdown.replace("\\", "")
+    assert "the model never called report_findings, nor any other tool" in report.gaps[-1].why
+    assert report.gaps[-1].try_next == ("ask a larger model, one that is made for tool use",)
+
+
+async def test_a_model_that_sends_the_same_search_for_ever_ends_in_a_report_with_what_it_found(ask: Ask) -> None:
+    """Not all turns are burnt, the source is asked once, and the passages stand in the report for the reader."""
+    source = ScriptedSource([[passage(SENTENCE)]])
+    report, script = await ask([search()], sources=[source])
+    assert (report.run.end, len(script.requests), len(source.asked), report.exit_code) == ("no_report", 4, 1, 3)
+    assert "its last 3 turns brought nothing new" in report.gaps[-1].why
+    assert "Passages that matched, and that nobody has read:\n\n- Title — test:Title" in report.markdown
+
+
+async def test_a_model_that_sends_the_same_empty_search_for_ever_ends_early(ask: Ask) -> None:
+    """The answer is new, and so is the first refusal of the repeat; three more are not."""
+    report, script = await ask([search()], sources=[ScriptedSource([[]])])
+    assert (report.run.end, len(script.requests)) == ("no_report", 5)
+
+
+def too_long(_body: dict[str, Any]) -> httpx2.Response:
+    words = "request (5000 tokens) exceeds … (4096 tokens)"
+    return httpx2.Response(400, json={"error": {"type": "exceed_context_size_error", "message": words}})
+
+
+async def test_a_context_that_fills_up_after_a_search_ends_in_a_report_that_says_what_to_set(ask: Ask) -> None:
+    """What was found is listed, and the gap names the sizes and the setting."""
+    report, _ = await ask([search()], too_long)
+    assert (report.run.end, report.exit_code) == ("context_full", 3)
+    assert "no longer fits the model's context (request (5000 tokens) exceeds … (4096 tokens))" in report.gaps[-1].why
+    assert "-c 32768" in report.gaps[-1].why
+    assert "Title — test:Title" in report.markdown
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        [too_long],
+        [message([text("I will")], stop_reason="max_tokens"), too_long],
+        [message([], stop_reason="max_tokens"), too_long],
+        [message([text("I")], stop_reason="model_context_window_exceeded")],
+    ],
+    ids=["at once", "after a cut text", "after nothing", "in the first answer"],
+)
+async def test_a_context_too_small_for_the_first_search_is_no_report_and_says_so(ask: Ask, replies: Any) -> None:
+    """There is nothing to tell but what to set."""
+    with pytest.raises(NoReportError, match="no longer fits the model's context"):
+        await ask(*replies)
+
+
+async def test_answers_without_a_count_of_tokens_are_not_told_as_zero(ask: Ask) -> None:
+    """A server that counts nothing is named as such; "0 tokens" would be a false number."""
+    replies = [[search()], findings(finding()), sections()]
+    report, _ = await ask(*(message(reply, usage=None) for reply in replies))
+    assert report.topics[0].state == "covered"
+    assert "3 model calls, tokens not counted by its server" in report.markdown
+
+
+async def test_a_report_that_is_not_sent_again_after_a_revision_still_counts(ask: Ask) -> None:
+    """The verified statements of the first report are kept when the model then only talks."""
+    first = findings(finding(), finding("It cost 480 million.", quote="It cost 480 million in all, they say."))
+    talk = [text("I have reported.")]
+    report, _ = await ask([search()], first, talk, talk, talk, sections())
+    assert (report.run.end, report.topics[0].state, report.exit_code) == ("no_report", "covered", 3)
+    assert "none of the model's calls of report_findings was accepted" in report.gaps[-1].why
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ TRY_NEXT: Final[dict[str, str]] = {
     "malformed_response": "ask again later; {source} sent a damaged answer",
     "budget_exhausted": "ask again with larger limits (--max-turns, --max-calls, --max-tokens)",
     "cancelled": "ask again and let the run finish",
+    "no_report": "ask a larger model, one that is made for tool use",
+    "context_full": "ask a narrower question, or give the model a larger context",
 }
 
 
@@ -133,7 +135,7 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                 source="run" if material.end.reason == "stopped" else "model",
                 error_type=material.end.reason,
                 why=f"the research did not come to its end: {material.end.detail}",
-                try_next=(_raise(material.end) or "ask again",),
+                try_next=(_raise(material.end) or TRY_NEXT.get(material.end.reason, "ask again"),),
             )
         )
     gaps += [

@@ -10,6 +10,7 @@ any other exception is a bug or a cassette miss and ends the run.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caveat.budget import Limit, Limits
 from caveat.model import Model
-from caveat.turn import Block, Message, ModelError, Turn
+from caveat.turn import CONTEXT_FULL, Block, Message, ModelError, Turn
 from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
 from caveat_tools.stop import Stop, Stopped
@@ -122,6 +123,10 @@ class TurnStarted:
     turn: int
 
 
+_CALL_IN_TEXT: Final = re.compile(r"""<tool_call>|<function=|["'](name|function)["']\s*:\s*["']\w+["']""")
+"""A call as models are trained to write it, which the server should have made a tool_use block of."""
+
+
 @dataclass
 class _Agent:
     """The state of one run of the loop."""
@@ -134,8 +139,13 @@ class _Agent:
     turns: int = 0
     calls: int = 0
     tool_uses: int = 0
+    closings: int = 0
+    calls_in_text: bool = False
     tokens: int = 0
-    nudges: int = 0
+    idle: int = 0
+    """Turns in a row that brought nothing new: in which nothing was done that is not in `done`."""
+    done: set[tuple[str, str, bool]] = field(default_factory=set)
+    """What was carried out: the tool, its arguments, and whether it failed. The same again is nothing new."""
     warned: set[str] = field(default_factory=set)
 
     @property
@@ -145,6 +155,14 @@ class _Agent:
     @property
     def has_one_turn_left(self) -> bool:
         return self.turns + 1 >= self.limits.turns or self.tokens >= self.limits.tokens
+
+    def count(self, turn: Turn) -> None:
+        names = [use["name"] for use in turn.tool_uses]
+        self.turns += 1
+        self.tokens += turn.tokens
+        self.tool_uses += len(names)
+        self.closings += names.count(self.closing)
+        self.calls_in_text |= bool(_CALL_IN_TEXT.search(turn.text))
 
     def end(self, reason: EndReason, detail: str) -> AgentEnd:
         limits = self.limits
@@ -184,16 +202,16 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
         except Stopped:
             return agent.end("stopped", "stopped by request")
         except ModelError as error:
-            return agent.end("model_failed", error.message)
-        agent.turns += 1
-        agent.tokens += turn.tokens
-        agent.tool_uses += len(turn.tool_uses)
+            return agent.end("context_full" if error.kind == "context_full" else "model_failed", error.message)
+        agent.count(turn)
         if turn.content and turn.stop_reason != "refusal":
             agent.messages.append({"role": "assistant", "content": turn.content})
+        known = len(agent.done)
         results, finished = await _answered(agent, turn, last=last)
-        if not results and turn.stop_reason != "pause_turn":
-            agent.nudges += 1
-            results = [_text(f"You have not handed over your work. Call {agent.closing} now, with whatever you have.")]
+        if turn.stop_reason != "pause_turn":
+            agent.idle = agent.idle + 1 if len(agent.done) == known else 0
+            if not results or agent.idle == agent.limits.nudges:
+                results.append(_text(_NUDGE.format(closing=agent.closing)))
         end = _ending(agent, turn, last=last, finished=finished)
         if end is None:
             results += _warnings(agent)
@@ -213,13 +231,24 @@ def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEn
         (
             turn.stop_reason == "model_context_window_exceeded",
             "context_full",
-            "the conversation no longer fits the model's context",
+            f"{CONTEXT_FULL} ({turn.tokens} tokens); use a model or a server with a larger one",
         ),
-        (agent.nudges > limits.nudges, "no_report", f"the model never called {agent.closing}"),
+        (agent.idle > limits.nudges, "no_report", _why_no_report(agent)),
         (last and agent.turns >= limits.turns, "turns_spent", f"the limit of {limits.turns} turns was reached"),
         (last, "tokens_spent", f"the limit of {limits.tokens} tokens was reached"),
     ]
     return next((agent.end(reason, detail) for applies, reason, detail in endings if applies), None)
+
+
+def _why_no_report(agent: _Agent) -> str:
+    """Say how a model failed to hand its work over, as far as its turns show it."""
+    if agent.closings:
+        return f"none of the model's calls of {agent.closing} was accepted, and then it brought nothing new"
+    never = f"the model never called {agent.closing}"
+    if agent.tool_uses:
+        return f"{never}, and its last {agent.idle} turns brought nothing new"
+    how = ": it wrote calls as text, which its server did not take for calls" if agent.calls_in_text else ""
+    return f"{never}, nor any other tool{how}"
 
 
 async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Block], bool]:
@@ -232,6 +261,7 @@ async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Bloc
     for use, call, job in zip(uses, calls, prepared, strict=True):
         if isinstance(job, _Job) and job.place in outcomes:
             reply = job.tool.settle(call, job.arguments, outcomes[job.place])
+            agent.done.add((use["name"], to_json(use["input"]), reply.is_error))
         else:
             failed = _cancelled(use) if isinstance(job, _Job) else job
             tool = agent.tools.get(use["name"])
@@ -324,6 +354,9 @@ def _not_run(use: Block, error_type: ErrorType, message: str, guidance: str) -> 
 
 def _cancelled(use: Block) -> Failed:
     return _not_run(use, "cancelled", "stopped before the call was complete", "Go on with what you have.")
+
+
+_NUDGE: Final = "You have not handed over your work. Call {closing} now, with whatever you have."
 
 
 def _text(text: str) -> Block:

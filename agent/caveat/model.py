@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import httpx2
 
 from caveat import model_faults, offline
 from caveat.turn import (
+    CONTEXT_FULL,
     Message,
     ModelError,
     ModelErrorKind,
@@ -36,7 +38,9 @@ from caveat_tools.transport import stacked
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 MAX_OUTPUT_TOKENS: Final = 8_192
 MAX_ANSWER_BYTES: Final = 20_000_000
-STALL_SECONDS: Final = 120.0
+STALL_SECONDS: Final = 300.0
+"""How long a server may send nothing: a local one begins to answer only when it has read the whole conversation."""
+
 TURN_SECONDS: Final = 600.0
 POLICY: Final = RetryPolicy(attempts=4, first_wait=1.0, longest_wait=20.0, deadline=120.0)
 
@@ -118,9 +122,8 @@ class Model:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise ModelError(
-                "timeout", f"the model took longer than {TURN_SECONDS:.0f} s for a turn", retryable=True
-            ) from None
+            hint = f"the model took longer than {TURN_SECONDS:.0f} s for a turn; use a faster one"
+            raise ModelError("timeout", hint, retryable=True) from None
         return checked_turn(message, self.usage.add(message.get("usage")))
 
     async def _message(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
@@ -173,6 +176,9 @@ class Model:
         if isinstance(error, httpx2.ConnectError):
             hint = f"nothing answers at {where}; check the network, or set ANTHROPIC_BASE_URL to a server that runs"
             return ModelError("unavailable", hint, retryable=True)
+        if isinstance(error, httpx2.ReadTimeout):
+            hint = f"{where} sent nothing for {STALL_SECONDS:.0f} s; try again later, or use a faster model"
+            return ModelError("timeout", hint, retryable=True)
         if isinstance(error, httpx2.TimeoutException):
             return ModelError("timeout", f"{where} did not answer in time; try again later", retryable=True)
         return ModelError(
@@ -191,8 +197,16 @@ class Model:
                 "billing", f"the account's limit is reached ({said}); raise it or use --offline", retryable=False
             )
         if status == 404:
-            hint = f"{self._client.base_url} knows no model {self.name!r} ({said}); set --model or ANTHROPIC_BASE_URL"
+            where = self._client.base_url
+            what = f"no model {self.name!r}, or no Messages API"
+            hint = f"{where} knows {what} ({said}); set --model or ANTHROPIC_BASE_URL"
             return ModelError("unknown_model", hint, retryable=False)
+        if str(error.type) == "exceed_context_size_error":  # llama.cpp's own, unknown to the SDK
+            hint = f"{CONTEXT_FULL} ({said}); start its server with a larger one, such as -c 32768"
+            return ModelError("context_full", hint, retryable=False)
+        if status == 400 and _TOO_LONG.search(said):
+            hint = f"{CONTEXT_FULL} ({said}); use a model or a server with a larger one"
+            return ModelError("context_full", hint, retryable=False)
         may_pass = headers.get("x-should-retry") != "false"
         if status == 429:
             hint = f"the model's rate limit is reached ({said}); try again later"
@@ -294,6 +308,9 @@ async def read_as_utf8(response: httpx2.Response) -> None:
     """A response hook: JSON and events are UTF-8, and a charset that is none (rot13) would raise in the SDK."""
     response.encoding = "utf-8"
 
+
+_TOO_LONG: Final = re.compile("prompt is too long|exceed context limit|maximum context length")
+"""What the hosted API and vLLM say of a conversation that is too long: they have no error type of its own for it."""
 
 _MEANS_KEY = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 _MEANS_HOSTED = (*_MEANS_KEY, "ANTHROPIC_BASE_URL")

@@ -271,7 +271,9 @@ def _about(report: Report) -> str:
     calls = f"{run.tool_calls} tool calls, {run.seconds:.1f} s"
     if run.offline:
         return "\n\n".join([*paragraphs, f"Run {run.id}, the embedded stand-in (no language model): {calls}."])
-    used = f"{run.model_calls} model calls, {run.input_tokens} tokens in, {run.output_tokens} out, cost not counted"
+    counted = f"{run.input_tokens} tokens in, {run.output_tokens} out, cost not counted"
+    tokens = counted if run.input_tokens or run.output_tokens else "tokens not counted by its server"
+    used = f"{run.model_calls} model calls, {tokens}"
     return "\n\n".join([*paragraphs, f"Run {run.id}, the model {_inline(run.model)}: {used}, {calls}."])
 
 

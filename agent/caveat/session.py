@@ -71,7 +71,8 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     answers are kept.
 
     Raises QuestionError, SourcesError, LocalFolderError, ToolsError, FaultSyntaxError, PromptError or HomeError before
-    anything is spent; NoReportError when the model never answers, or the stop comes before anything was searched.
+    anything is spent; NoReportError when the model never answers, or its context is full or the stop comes before
+    anything was searched.
     Failures of sources, and of the model later on, are in the report and raise nothing.
     """
     question = checked_question(question)
@@ -147,7 +148,7 @@ class _Running:
 
 
 async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> AgentEnd:
-    """Let the coordinator search; raise NoReportError where the model never gave a turn."""
+    """Let the coordinator search; raise NoReportError where the model gave no turn or had no room to search."""
     end = await run_agent(
         name="coordinator",
         model=running.model,
@@ -159,7 +160,8 @@ async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> A
         refuse=refusal_recorder(running.ledger, {tool.name for tool in tools if isinstance(tool, RecordedTool)}),
         on_event=running.on_event,
     )
-    if end.reason == "model_failed" and end.turns == 0:
+    had_no_room = end.reason == "context_full" and not running.ledger.entries
+    if had_no_room or (end.reason == "model_failed" and end.turns == 0):
         raise NoReportError(end.detail)
     return end
 

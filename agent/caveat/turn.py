@@ -26,10 +26,13 @@ ModelErrorKind: TypeAlias = Literal[
     "refused_key",
     "billing",
     "unknown_model",
+    "context_full",
     "request",
 ]
 Message: TypeAlias = dict[str, Any]
 Block: TypeAlias = dict[str, Any]
+
+CONTEXT_FULL: Final = "the conversation no longer fits the model's context"
 
 
 class ModelError(RecoverableError):
@@ -72,7 +75,7 @@ async def assembled(events: AsyncIterator[Any]) -> Message:
     try:
         async for event in events:
             if event.data:
-                assembly.add(parsed_json(event.data))
+                assembly.add(parsed_json(event.data), event.event)
             if assembly.stopped:
                 break
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -92,8 +95,9 @@ class _Assembly:
         self.stopped = False
         self._arguments: dict[int, str] = {}
 
-    def add(self, event: dict[str, Any]) -> None:
-        match event["type"]:
+    def add(self, event: dict[str, Any], name: str | None) -> None:
+        """Take one event in. llama.cpp's errors have the name `error` only, and the error itself as data."""
+        match "error" if name == "error" else event["type"]:
             case "message_start":
                 self.message = dict(event["message"])
                 self.message["content"] = list(self.message["content"])
@@ -110,7 +114,7 @@ class _Assembly:
                     self.message["content"][index]["input"] = text
                 self.stopped = True
             case "error":
-                raise _stream_error(event.get("error") or {})
+                raise _stream_error(event.get("error") or event)
             case _:
                 pass  # ping, content_block_stop, and events that do not exist yet
 
@@ -134,6 +138,7 @@ def _stream_error(error: dict[str, Any]) -> ModelError:
         "overloaded_error": "overloaded",
         "rate_limit_error": "rate_limited",
         "api_error": "unavailable",
+        "server_error": "unavailable",  # llama.cpp's name for it
         "timeout_error": "timeout",
     }
     return ModelError(passing.get(kind, "request"), said, retryable=kind in passing)
