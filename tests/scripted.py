@@ -99,7 +99,7 @@ class ScriptedModel:
             reply = message(reply)
         return sse_response(sse(*stream_of(reply)))
 
-    def model(self, clock: FakeClock | None = None, policy: RetryPolicy | None = None) -> Model:
+    def model(self, clock: FakeClock | None = None, policy: RetryPolicy | None = None, **more: Any) -> Model:
         """The product's model client, talking to this script."""
         http = httpx2.AsyncClient(
             transport=httpx2.MockTransport(self.handle),
@@ -107,7 +107,7 @@ class ScriptedModel:
             event_hooks={"response": [read_as_utf8]},
         )
         client = anthropic.AsyncAnthropic(api_key="x", base_url="http://model.test", http_client=http, max_retries=0)
-        return Model("scripted", client, clock=clock or FakeClock(), policy=policy or RetryPolicy())
+        return Model("scripted", client, clock=clock or FakeClock(), policy=policy or RetryPolicy(), **more)
 
     def results(self, request: int = -1) -> list[dict[str, Any]]:
         """The tool_result blocks in the last user message of a request, with `content` parsed."""

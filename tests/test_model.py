@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -440,6 +441,21 @@ async def test_a_key_or_address_that_cannot_be_one_is_named(environ: dict[str, s
         async with open_model(clock=FakeClock(), faults=parse_faults("", []), environ=environ) as model:
             await model.turn("s", HELLO, [])
     assert not caught.value.retryable
+
+
+async def test_a_server_that_only_sends_pings_is_left_when_the_turns_time_is_up() -> None:
+    """Pings hold the connection, not the run."""
+
+    class Pings(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while True:
+                yield b": ping\n\n"
+                await asyncio.sleep(0)
+
+    reply = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Pings())
+    model = ScriptedModel([lambda _: reply]).model(policy=ONCE, turn_seconds=0.05)
+    with pytest.raises(ModelError, match="took longer than 0 s for a turn; use a faster one"):
+        await model.turn("s", HELLO, [])
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])

@@ -317,6 +317,20 @@ async def test_answers_without_a_count_of_tokens_are_not_told_as_zero(ask: Ask) 
     assert "3 model calls, tokens not counted by its server" in report.markdown
 
 
+async def test_a_server_that_drops_the_beginning_of_a_conversation_is_noted(ask: Ask) -> None:
+    """Some cut a prompt that is too long without a word; the only sign is that it counts fewer tokens than before."""
+
+    def counted(tokens: int, content: list[dict[str, Any]]) -> dict[str, Any]:
+        return message(content, usage={"input_tokens": tokens, "output_tokens": 9})
+
+    turns = [counted(4_000, [search()]), counted(2_050, findings(finding())), counted(600, sections())]
+    report, _ = await ask(*turns)
+    assert [note for note in report.notes if "may have dropped the beginning" in note]
+    turns[1] = counted(4_100, findings(finding()))
+    report, _ = await ask(*turns)
+    assert report.notes == ()
+
+
 async def test_a_report_that_is_not_sent_again_after_a_revision_still_counts(ask: Ask) -> None:
     """The verified statements of the first report are kept when the model then only talks."""
     first = findings(finding(), finding("It cost 480 million.", quote="It cost 480 million in all, they say."))
@@ -341,6 +355,31 @@ async def test_however_the_model_ends_what_was_searched_is_reported(ask: Ask, re
     assert report.topics[0].queries[0].status == "found"
     assert [gap.source for gap in report.gaps] == ["model"]
     assert report.exit_code == 3
+
+
+GONE = "nothing answers at http://model.test"
+SILENT = "http://model.test sent nothing for 300 s"
+BROKE = "the connection to http://model.test broke"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(httpx2.ConnectError("refused"), GONE), (httpx2.ReadTimeout("slow"), SILENT), (httpx2.ReadError("reset"), BROKE)],
+)
+async def test_a_server_that_is_killed_or_hangs_costs_what_was_not_done_yet(
+    ask: Ask, error: Exception, words: str
+) -> None:
+    """After a search: a report with what was found and what became of the server. Before: one sentence."""
+
+    def gone(_body: Any) -> Any:
+        raise error
+
+    report, _ = await ask([search()], gone)
+    assert (report.run.end, report.exit_code) == ("model_failed", 3)
+    assert words in report.gaps[-1].why
+    assert "Passages that matched, and that nobody has read" in report.markdown
+    with pytest.raises(NoReportError, match=words):
+        await ask(gone)
 
 
 async def test_a_model_that_never_answers_is_no_report_and_nothing_is_searched(ask: Ask) -> None:

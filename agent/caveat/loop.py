@@ -104,7 +104,8 @@ class AgentEnd:
     """How an agent ended: why, in which words for a reader, after how many complete turns, and all that was said.
 
     `tool_uses` counts the model's calls, run or not. `spent` maps each limit that was met on the way to its size, also
-    where the work was still handed over.
+    where the work was still handed over. `shrank` says that the server once counted fewer tokens in a longer
+    conversation, as one does that drops the beginning where its context is full.
     """
 
     reason: EndReason
@@ -113,6 +114,7 @@ class AgentEnd:
     messages: list[Message]
     tool_uses: int = 0
     spent: Mapping[Limit, int] = field(default_factory=dict)
+    shrank: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ class _Agent:
     closings: int = 0
     calls_in_text: bool = False
     tokens: int = 0
+    input_tokens: int = 0
+    shrank: bool = False
     idle: int = 0
     """Turns in a row that brought nothing new: in which nothing was done that is not in `done`."""
     done: set[tuple[str, str, bool]] = field(default_factory=set)
@@ -160,6 +164,8 @@ class _Agent:
         names = [use["name"] for use in turn.tool_uses]
         self.turns += 1
         self.tokens += turn.tokens
+        self.shrank |= 0 < turn.input_tokens < self.input_tokens
+        self.input_tokens = turn.input_tokens
         self.tool_uses += len(names)
         self.closings += names.count(self.closing)
         self.calls_in_text |= bool(_CALL_IN_TEXT.search(turn.text))
@@ -172,7 +178,7 @@ class _Agent:
             "tokens": (self.tokens >= limits.tokens, limits.tokens),
         }
         spent = {limit: size for limit, (is_met, size) in met.items() if is_met}
-        return AgentEnd(reason, detail, self.turns, self.messages, self.tool_uses, spent)
+        return AgentEnd(reason, detail, self.turns, self.messages, self.tool_uses, spent, self.shrank)
 
 
 async def run_agent(  # noqa: PLR0913 - the loop's seams

@@ -53,14 +53,14 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def add(self, usage: Any) -> int:
-        """Count one turn's `usage` object, whatever of it is there; return its tokens in all."""
+    def add(self, usage: Any) -> tuple[int, int]:
+        """Count one turn's `usage` object, whatever of it is there; return its tokens in and out."""
         counts = usage if isinstance(usage, dict) else {}
         inputs = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         read, written = sum(_count(counts.get(name)) for name in inputs), _count(counts.get("output_tokens"))
         self.input_tokens += read
         self.output_tokens += written
-        return read + written
+        return read, written
 
 
 class Model:
@@ -73,16 +73,18 @@ class Model:
         *,
         clock: Clock,
         policy: RetryPolicy = POLICY,
+        turn_seconds: float = TURN_SECONDS,
         is_offline: bool = False,
         on_wait: Callable[[Waiting], None] = lambda _: None,
     ) -> None:
-        """`name` is sent as `model`; `on_wait` hears of every retry."""
+        """`name` is sent as `model`; a turn may take `turn_seconds`; `on_wait` hears of every retry."""
         self.name = name
         self.is_offline = is_offline
         self.usage = Usage()
         self._client = client
         self._clock = clock
         self._policy = policy
+        self._turn_seconds = turn_seconds
         self._on_wait = on_wait
 
     async def turn(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
@@ -101,6 +103,7 @@ class Model:
             self._client,
             clock=self._clock,
             policy=self._policy,
+            turn_seconds=self._turn_seconds,
             is_offline=self.is_offline,
             on_wait=self._on_wait,
         )
@@ -111,7 +114,7 @@ class Model:
 
     async def _once(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
         self.usage.calls += 1
-        deadline = asyncio.timeout(TURN_SECONDS)
+        deadline = asyncio.timeout(self._turn_seconds)
         try:
             async with deadline:
                 message = await self._message(system, messages, tools)
@@ -122,9 +125,10 @@ class Model:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            hint = f"the model took longer than {TURN_SECONDS:.0f} s for a turn; use a faster one"
+            hint = f"the model took longer than {self._turn_seconds:.0f} s for a turn; use a faster one"
             raise ModelError("timeout", hint, retryable=True) from None
-        return checked_turn(message, self.usage.add(message.get("usage")))
+        read, written = self.usage.add(message.get("usage"))
+        return checked_turn(message, read + written, read)
 
     async def _message(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
         request: dict[str, Any] = {

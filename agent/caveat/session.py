@@ -42,6 +42,10 @@ from caveat_tools.sources.local import LeftOut, LocalSource
 from caveat_tools.stop import Stop, Stopped
 
 UNREAD_NAMED: Final = 5
+SHRANK: Final = (
+    "The model's server counted fewer tokens in a longer conversation: it may have dropped the beginning of it, the "
+    "question and the rules included, because its context is too small. Give it a larger one."
+)
 
 
 async def research(  # noqa: PLR0913 - the library's front door: every seam has a default
@@ -113,6 +117,8 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         findings = ReportFindingsTool(ledger)
         own = [RecordedTool(tool, ledger) for tool in tools]
         end = await _retrieve(running, [PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, findings], clock)
+        if end.shrank:
+            notes.append(SHRANK)
         material = Material(question, ledger, findings.claims, findings.notes, end, notes, _unread(ready))
         synthesis = await _write(running, material)
 

@@ -50,13 +50,15 @@ class Turn:
     """One complete assistant turn.
 
     `content` is as the server sent it, ready to be sent back. `broken` maps the id of each tool_use whose arguments
-    were cut or are not a JSON object to the reason; such a call must not be executed. `tokens` counts input and output.
+    were cut or are not a JSON object to the reason; such a call must not be executed. `tokens` counts input and output,
+    `input_tokens` the input alone, each as far as the server tells.
     """
 
     content: list[Block]
     stop_reason: str
     broken: Mapping[str, str] = field(default_factory=dict)
     tokens: int = 0
+    input_tokens: int = 0
 
     @property
     def tool_uses(self) -> list[Block]:
@@ -144,7 +146,7 @@ def _stream_error(error: dict[str, Any]) -> ModelError:
     return ModelError(passing.get(kind, "request"), said, retryable=kind in passing)
 
 
-def checked_turn(message: Message, tokens: int) -> Turn:
+def checked_turn(message: Message, tokens: int, input_tokens: int) -> Turn:
     """Check a complete message. Raises ModelError, retryable, where it cannot be one."""
     stop_reason = message.get("stop_reason")
     if not isinstance(stop_reason, str):
@@ -164,7 +166,7 @@ def checked_turn(message: Message, tokens: int) -> Turn:
             content.append(block)
     if stop_reason in _CUT and content and content[-1]["type"] == "tool_use":
         broken[content[-1]["id"]] = "the call was cut off by the output limit and not executed; send it again, shorter"
-    return Turn(content, stop_reason, broken, tokens)
+    return Turn(content, stop_reason, broken, tokens, input_tokens)
 
 
 _CUT: Final = frozenset({"max_tokens", "model_context_window_exceeded"})
