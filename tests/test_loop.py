@@ -236,7 +236,7 @@ async def test_a_model_that_writes_its_calls_as_text_is_told_apart_from_one_that
     run = session([text(written)])
     end = await run.run()
     assert (end.reason, end.turns) == ("no_report", 3)
-    assert end.detail.endswith(": it wrote calls as text, which its server did not take for calls")
+    assert end.detail.endswith("; it wrote calls as text, which its server did not take for calls")
     assert run.look.ran == []
 
 
@@ -298,7 +298,10 @@ async def test_a_report_that_is_never_complete_is_told_apart_from_one_that_never
     run = session(looks("a"), cut)
     end = await run.run()
     assert (end.reason, end.turns, run.done.answers) == ("no_report", 4, [])
-    assert end.detail == "none of the model's calls of done was accepted, and then it brought nothing new"
+    assert end.detail == (
+        "none of the model's calls of done was accepted, and then it brought nothing new; "
+        "it was cut off by the limit of output or of the context"
+    )
 
 
 async def test_arguments_that_arrive_as_a_string_of_json_are_arguments() -> None:

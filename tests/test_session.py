@@ -309,6 +309,15 @@ async def test_a_context_too_small_for_the_first_search_is_no_report_and_says_so
         await ask(*replies)
 
 
+async def test_the_report_names_the_model_that_answered_and_not_the_one_that_was_asked_for(ask: Ask) -> None:
+    """A local server answers with the model that it has, whatever name was sent."""
+    replies = [[search()], findings(finding()), sections()]
+    report, script = await ask(*(message(reply, model="small.gguf") for reply in replies))
+    assert script.requests[0]["model"] == "scripted"
+    assert report.run.model == "small.gguf"
+    assert "the model small.gguf: 3 model calls" in report.markdown
+
+
 async def test_answers_without_a_count_of_tokens_are_not_told_as_zero(ask: Ask) -> None:
     """A server that counts nothing is named as such; "0 tokens" would be a false number."""
     replies = [[search()], findings(finding()), sections()]

@@ -113,7 +113,7 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                     source=None,
                     error_type="not_attempted",
                     why="nothing was searched for this topic" + _because_spent(material.end),
-                    try_next=(_raise(material.end) or "ask about this topic alone",),
+                    try_next=(_advice(material.end) or "ask about this topic alone",),
                 )
             )
     if material.claims and not any(claims.values()) and not gaps:
@@ -135,7 +135,7 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                 source="run" if material.end.reason == "stopped" else "model",
                 error_type=material.end.reason,
                 why=f"the research did not come to its end: {material.end.detail}",
-                try_next=(_raise(material.end) or TRY_NEXT.get(material.end.reason, "ask again"),),
+                try_next=(_advice(material.end) or "ask again",),
             )
         )
     gaps += [
@@ -148,6 +148,10 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
 def _because_spent(end: AgentEnd) -> str:
     limits = " and ".join(f"{size} {limit}" for limit, size in end.spent.items())
     return f": the limit of {limits} was reached" if limits else ""
+
+
+def _advice(end: AgentEnd) -> str:
+    return _raise(end) or TRY_NEXT.get(end.reason, "")
 
 
 def _raise(end: AgentEnd) -> str:

@@ -143,6 +143,7 @@ class _Agent:
     tool_uses: int = 0
     closings: int = 0
     calls_in_text: bool = False
+    was_cut: bool = False
     tokens: int = 0
     input_tokens: int = 0
     shrank: bool = False
@@ -168,6 +169,7 @@ class _Agent:
         self.input_tokens = turn.input_tokens
         self.tool_uses += len(names)
         self.closings += names.count(self.closing)
+        self.was_cut |= turn.stop_reason == "max_tokens"
         self.calls_in_text |= bool(_CALL_IN_TEXT.search(turn.text))
 
     def end(self, reason: EndReason, detail: str) -> AgentEnd:
@@ -195,8 +197,9 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
 ) -> AgentEnd:
     """Run one agent until it hands over its work, or something ends it.
 
-    Exactly one of `tools` closes. `refuse` hears of every call that was answered without being run: the call, the
-    arguments as the model sent them, and the Failed it got.
+    Exactly one of `tools` closes. An agent is left when more than `limits.nudges` turns in a row bring nothing new: no
+    call in them was carried out that had not been before, or that ended otherwise. `refuse` hears of every call that
+    was answered without being run: the call, the arguments as the model sent them, and the Failed it got.
     """
     agent = _Agent({tool.name: tool for tool in tools}, limits, stop, refuse, [{"role": "user", "content": opening}])
     definitions = [tool.definition() for tool in tools]
@@ -249,12 +252,16 @@ def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEn
 def _why_no_report(agent: _Agent) -> str:
     """Say how a model failed to hand its work over, as far as its turns show it."""
     if agent.closings:
-        return f"none of the model's calls of {agent.closing} was accepted, and then it brought nothing new"
-    never = f"the model never called {agent.closing}"
-    if agent.tool_uses:
-        return f"{never}, and its last {agent.idle} turns brought nothing new"
-    how = ": it wrote calls as text, which its server did not take for calls" if agent.calls_in_text else ""
-    return f"{never}, nor any other tool{how}"
+        what = f"none of the model's calls of {agent.closing} was accepted, and then it brought nothing new"
+    elif agent.tool_uses:
+        what = f"the model never called {agent.closing}, and its last {agent.idle} turns brought nothing new"
+    else:
+        what = f"the model never called {agent.closing}, nor any other tool"
+    if agent.calls_in_text:
+        what += "; it wrote calls as text, which its server did not take for calls"
+    if agent.was_cut:
+        what += "; it was cut off by the limit of output or of the context"
+    return what
 
 
 async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Block], bool]:

@@ -77,8 +77,12 @@ class Model:
         is_offline: bool = False,
         on_wait: Callable[[Waiting], None] = lambda _: None,
     ) -> None:
-        """`name` is sent as `model`; a turn may take `turn_seconds`; `on_wait` hears of every retry."""
+        """`name` is sent as `model`; a turn may take `turn_seconds`; `on_wait` hears of every retry.
+
+        `answered_by` is the name that the server gives: a local one answers with what it has, whatever is asked for.
+        """
         self.name = name
+        self.answered_by = name
         self.is_offline = is_offline
         self.usage = Usage()
         self._client = client
@@ -127,6 +131,7 @@ class Model:
                 raise
             hint = f"the model took longer than {self._turn_seconds:.0f} s for a turn; use a faster one"
             raise ModelError("timeout", hint, retryable=True) from None
+        self.answered_by = one_line(str(message.get("model") or self.name), 200)
         read, written = self.usage.add(message.get("usage"))
         return checked_turn(message, read + written, read)
 

@@ -124,7 +124,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
 
         run = Run(
             id=run_id,
-            model=llm.name,
+            model=llm.answered_by,
             offline=llm.is_offline,
             model_calls=llm.usage.calls,
             tool_calls=end.tool_uses + (synthesis.end.tool_uses if synthesis else 0),
