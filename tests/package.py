@@ -71,7 +71,7 @@ def main() -> None:
         )
 
         run(sys.executable, "-m", "venv", work / "venv", cwd=work)
-        pip = [work / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", "-c", CONSTRAINTS]
+        pip: list[str | Path] = [work / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", "-c", CONSTRAINTS]
         run(*pip, wheel, cwd=work)
         try_out(work / "venv" / "bin" / "caveat", work)
         print("package: the wheel answers a question in another folder")

@@ -104,7 +104,7 @@ class ScriptedModel:
         return sse_response(sse(*stream_of(reply)))
 
     def model(
-        self, clock: FakeClock | None = None, policy: RetryPolicy | None = None, *, name: str = "scripted"
+        self, clock: FakeClock | None = None, policy: RetryPolicy | None = None, *, name: str = "scripted", **more: Any
     ) -> Model:
         """The product's model client, talking to this script."""
         http = httpx2.AsyncClient(
@@ -113,7 +113,7 @@ class ScriptedModel:
             event_hooks={"response": [read_as_utf8]},
         )
         client = anthropic.AsyncAnthropic(api_key="x", base_url="http://model.test", http_client=http, max_retries=0)
-        return Model(name, client, clock=clock or FakeClock(), policy=policy or RetryPolicy())
+        return Model(name, client, clock=clock or FakeClock(), policy=policy or RetryPolicy(), **more)
 
     def results(self, request: int = -1) -> list[dict[str, Any]]:
         """The tool_result blocks in the last user message of a request, with `content` parsed."""

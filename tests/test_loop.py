@@ -222,7 +222,120 @@ async def test_a_model_that_never_calls_a_tool_is_asked_twice_and_then_left() ->
     run = session([text("The answer is 42.")])
     end = await run.run()
     assert (end.reason, end.turns) == ("no_report", 3)
-    assert end.detail == "the model never called done"
+    assert end.detail == "the model never called done, nor any other tool"
+
+
+WRITTEN = [
+    '<tool_call>\n{"name": "look", "arguments": {"query": "a"}}\n</tool_call>',
+    '```json\n{"name": "look", "parameters": {"query": "a"}}\n```',
+    "{'function': 'look', 'query': 'a'}",
+    "<function=look><parameter=query>a</parameter></function>",
+]
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+async def test_a_model_that_writes_its_calls_as_text_is_told_apart_from_one_that_chats(written: str) -> None:
+    """The user learns that the server did not take them for calls; nothing that stands in a text is ever run."""
+    run = session([text(written)])
+    end = await run.run()
+    assert (end.reason, end.turns) == ("no_report", 3)
+    assert end.detail.endswith("; it wrote calls as text, which its server did not take for calls")
+    assert run.look.ran == []
+
+
+async def test_a_model_that_only_thinks_is_asked_twice_and_then_left() -> None:
+    """Thinking goes back to the server as it came, and hands nothing over."""
+    thinking = {"type": "thinking", "thinking": "hm", "signature": ""}
+    run = session([thinking])
+    end = await run.run()
+    assert (end.reason, end.turns, end.detail) == ("no_report", 3, "the model never called done, nor any other tool")
+    assert end.messages[1]["content"] == [thinking]
+
+
+def looks(*queries: str) -> list[dict[str, Any]]:
+    return [tool_use("look", query=query) for query in queries]
+
+
+@pytest.mark.parametrize(
+    ("script", "turns"),
+    [
+        ([looks("a")], 4),
+        ([looks("a"), looks("b")] * 8, 5),
+        ([looks("a", "b"), looks("b"), [text("Hm.")]], 4),
+        ([looks("a"), [text("Hm.")], looks("b"), looks("a"), looks("b"), looks("a", "a")], 6),
+        ([[tool_use("google", query="x")]], 3),
+        ([[tool_use("look", what="x")]], 3),
+        ([looks("a"), [tool_use("look", query=["x"])], [tool_use("look")], [tool_use("lok", query="x")]], 4),
+    ],
+    ids=["same", "alternating", "same then talk", "talk between", "unknown tool", "wrong arguments", "wrong in turn"],
+)
+async def test_a_model_that_goes_round_in_circles_is_asked_once_and_then_left(script: list[Any], turns: int) -> None:
+    """Three turns in a row with nothing carried out that is new end the run; before the third it is told to report."""
+    run = session(*script)
+    end = await run.run()
+    assert (end.reason, end.turns) == ("no_report", turns)
+    assert end.detail.startswith("the model never called done, and its last 3 turns brought nothing new")
+    assert "Call done now" in run.script.requests[-1]["messages"][-1]["content"][-1]["text"]
+
+
+async def test_a_model_that_repeats_itself_and_then_reports_loses_nothing() -> None:
+    """The request to hand over is heeded in the last turn in which it can be."""
+    run = session(looks("a"), looks("a"), looks("a"), DONE)
+    assert (await run.run()).reason == "finished"
+
+
+async def test_a_repeat_that_fares_better_is_something_new() -> None:
+    """A call that failed and is sent again counts by how it ends: three retries of three calls are no circle."""
+
+    class FailsOnce(LookTool):
+        def settle(self, call: Call, arguments: Look, result: str) -> Reply:
+            return Reply({"saw": result}, is_error=self.ran.count(result) == 1)
+
+    run = session(looks("a", "b", "c"), looks("a"), looks("b"), looks("c"), DONE, look=FailsOnce())
+    assert (await run.run()).reason == "finished"
+
+
+async def test_a_report_that_is_never_complete_is_told_apart_from_one_that_never_came() -> None:
+    """Three reports cut off by the output limit: the user learns that there was an attempt."""
+    cut = message([tool_use("done", answer="42")], stop_reason="max_tokens")
+    run = session(looks("a"), cut)
+    end = await run.run()
+    assert (end.reason, end.turns, run.done.answers) == ("no_report", 4, [])
+    assert end.detail == (
+        "none of the model's calls of done was accepted, and then it brought nothing new; "
+        "it was cut off by the limit of output or of the context"
+    )
+
+
+async def test_arguments_that_arrive_as_a_string_of_json_are_arguments() -> None:
+    """Some servers send `input` as text; if it holds an object, the call is carried out."""
+    reply = message([{**tool_use("look"), "input": '{"query": "a"}'}])
+    run = session(httpx2.Response(200, json=reply), DONE)
+    assert (await run.run()).reason == "finished"
+    assert run.look.ran == ["a"]
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": "many"}])
+async def test_a_server_that_counts_no_tokens_meets_the_other_limits(usage: Any) -> None:
+    """Without usage the limit of tokens cannot be met; turns still end the run."""
+    run = session(*(message(looks(str(n)), usage=usage) for n in range(9)))
+    end = await run.run(turns=5, tokens=1)
+    assert (end.reason, end.turns) == ("turns_spent", 5)
+
+
+async def test_a_conversation_that_the_server_refuses_as_too_long_is_a_full_context() -> None:
+    """The end is named as what it is, with the server's sizes and what to set."""
+    error = {
+        "type": "exceed_context_size_error",
+        "message": "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+        "n_prompt_tokens": 5000,
+        "n_ctx": 4096,
+    }
+    run = session(looks("a"), httpx2.Response(400, json={"error": error}))
+    end = await run.run()
+    assert (end.reason, end.turns, run.look.ran) == ("context_full", 1, ["a"])
+    assert "(4096 tokens)" in end.detail
+    assert "-c 32768" in end.detail
 
 
 async def test_an_empty_turn_is_not_sent_back() -> None:
@@ -243,7 +356,7 @@ async def test_a_dead_model_ends_the_agent_with_what_it_said() -> None:
 
 async def test_the_model_is_told_when_turns_run_low_and_in_the_last_one_only_the_report_is_run() -> None:
     """Near the limit a notice is appended; a search in the last turn is refused, since nobody could read its result."""
-    run = session([tool_use("look", query="again")])
+    run = session(*(looks(str(n)) for n in range(4)))
     end = await run.run(turns=4)
     assert (end.reason, end.turns) == ("turns_spent", 4)
     notices = [
@@ -253,7 +366,7 @@ async def test_the_model_is_told_when_turns_run_low_and_in_the_last_one_only_the
     assert notices[0] == []
     assert "2 turns left" in notices[1][0]
     assert "The next turn is the last" in notices[2][0]
-    assert run.look.ran == ["again"] * 3
+    assert run.look.ran == ["0", "1", "2"]
     assert run.refused[-1][1].error_type == "budget_exhausted"
 
 

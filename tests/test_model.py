@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -92,6 +93,15 @@ async def test_an_error_event_inside_a_200_stream_is_a_passing_failure(kind: str
     assert (await error_of(sse_response(sse(*EVENTS[:4], event)))).retryable
 
 
+async def test_an_error_event_in_llama_cpps_form_keeps_its_words() -> None:
+    """llama.cpp names the event `error` and gives the error itself as data; it is no cut stream."""
+    error = {"code": 500, "message": "Failed to parse the tool call", "type": "server_error"}
+    body = sse(*EVENTS[:4]) + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+    caught = await error_of(sse_response(body))
+    assert (caught.kind, caught.retryable) == ("unavailable", True)
+    assert caught.message == "the model broke off with server_error: Failed to parse the tool call"
+
+
 async def test_a_request_error_inside_a_stream_is_final() -> None:
     """An error event that says the request is wrong is not sent again."""
     event = {"type": "error", "error": {"type": "invalid_request_error", "message": "m"}}
@@ -130,6 +140,9 @@ async def test_a_web_page_says_what_to_check() -> None:
     assert "ANTHROPIC_BASE_URL" in (await error_of(httpx2.Response(200, html="<html>"))).message
 
 
+LARGER = ("context_full", False, "use a model or a server with a larger one")
+
+
 @pytest.mark.parametrize(
     ("response", "kind", "retryable", "hint"),
     [
@@ -138,6 +151,10 @@ async def test_a_web_page_says_what_to_check() -> None:
         (error_response(402, "billing_error"), "billing", False, "limit"),
         (error_response(404, "not_found_error"), "unknown_model", False, "--model"),
         (error_response(400, "invalid_request_error"), "request", False, "400"),
+        (error_response(400, "exceed_context_size_error", "9 tokens > 8"), "context_full", False, "-c 32768"),
+        (error_response(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), *LARGER),
+        (error_response(400, "invalid_request_error", "input length … exceed context limit: 7 + 2 > 8, …"), *LARGER),
+        (error_response(400, "BadRequestError", "This model's maximum context length is 8 tokens. …"), *LARGER),
         (error_response(413, "request_too_large"), "request", False, "413"),
         (error_response(429, "rate_limit_error"), "rate_limited", True, "later"),
         (
@@ -445,6 +462,21 @@ async def test_a_key_or_address_that_cannot_be_one_is_named(
     with pytest.raises((ModelError, SettingsError), match=hint):
         async with open_model(read_settings()[0], clock=FakeClock(), faults=parse_faults("", [])) as model:
             await model.turn("s", HELLO, [])
+
+
+async def test_a_server_that_only_sends_pings_is_left_when_the_turns_time_is_up() -> None:
+    """Pings hold the connection, not the run."""
+
+    class Pings(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while True:
+                yield b": ping\n\n"
+                await asyncio.sleep(0)
+
+    reply = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Pings())
+    model = ScriptedModel([lambda _: reply]).model(policy=ONCE, turn_seconds=0.05)
+    with pytest.raises(ModelError, match="took longer than 0 s for a turn; use a faster one"):
+        await model.turn("s", HELLO, [])
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])

@@ -55,8 +55,8 @@ class Usage:
         """All tokens, in and out."""
         return self.input_tokens + self.output_tokens
 
-    def add(self, usage: Any) -> None:
-        """Count one turn's `usage` object, whatever of it is there."""
+    def add(self, usage: Any) -> TurnUsage:
+        """Count one turn's `usage` object, whatever of it is there, and return what was counted."""
         counts = usage if isinstance(usage, dict) else {}
         turn = TurnUsage(
             input=_count(counts.get("input_tokens")),
@@ -68,6 +68,7 @@ class Usage:
         self.output_tokens += turn.output
         if self.price is not None and self.cost is not None:
             self.cost += self.price.cost(turn)
+        return turn
 
 
 def _count(value: Any) -> int:

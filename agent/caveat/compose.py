@@ -25,6 +25,8 @@ TRY_NEXT: Final[dict[str, str]] = {
     "malformed_response": "ask again later; {source} sent a damaged answer",
     "budget_exhausted": "ask again with larger limits (--max-turns, --max-calls)",
     "cancelled": "ask again and let the run finish",
+    "no_report": "ask a larger model, one that is made for tool use",
+    "context_full": "ask a narrower question, or give the model a larger context",
 }
 
 
@@ -111,7 +113,7 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                     source=None,
                     error_type="not_attempted",
                     why="nothing was searched for this topic" + _because_spent(material.end),
-                    try_next=(_raise(material.end) or "ask about this topic alone",),
+                    try_next=(_advice(material.end) or "ask about this topic alone",),
                 )
             )
     if material.claims and not any(claims.values()) and not gaps:
@@ -133,7 +135,7 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                 source="run" if material.end.reason == "stopped" else "model",
                 error_type=material.end.reason,
                 why=f"the research did not come to its end: {material.end.detail}",
-                try_next=(_raise(material.end) or "ask again",),
+                try_next=(_advice(material.end) or "ask again",),
             )
         )
     gaps += [
@@ -146,6 +148,10 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
 def _because_spent(end: AgentEnd) -> str:
     limits = " and ".join(end.spent.values())
     return f": the limit of {limits} was reached" if limits else ""
+
+
+def _advice(end: AgentEnd) -> str:
+    return _raise(end) or TRY_NEXT.get(end.reason, "")
 
 
 def _raise(end: AgentEnd) -> str:

@@ -16,7 +16,7 @@ class QuestionError(ValueError):
 
 
 class NoReportError(Exception):
-    """There is nothing to report: the model never gave a turn or cannot be asked, or the run was stopped too early."""
+    """There is nothing to report: the model gave no turn, had no room to search, cannot be asked, or was stopped."""
 
 
 class ToolsError(ValueError):

@@ -10,6 +10,7 @@ any other exception is a bug or a cassette miss and ends the run.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caveat.budget import Budget, Limit, Limits
-from caveat.turn import Block, Message, ModelError, Turn
+from caveat.turn import CONTEXT_FULL, Block, Message, ModelError, Turn
 from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
 from caveat_tools.stop import Stop, Stopped
@@ -114,7 +115,8 @@ class AgentEnd:
     """How an agent ended: why, in which words for a reader, after how many complete turns, and all that was said.
 
     `tool_uses` counts the model's calls, run or not. `spent` maps each limit that was met on the way to its size in
-    words, also where the work was still handed over.
+    words, also where the work was still handed over. `shrank` says that the server once counted fewer tokens in a
+    longer conversation, as one does that drops the beginning where its context is full.
     """
 
     reason: EndReason
@@ -123,6 +125,7 @@ class AgentEnd:
     messages: list[Message]
     tool_uses: int = 0
     spent: Mapping[Limit, str] = field(default_factory=dict)
+    shrank: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,10 @@ class TurnStarted:
 
     agent: str
     turn: int
+
+
+_CALL_IN_TEXT: Final = re.compile(r"""<tool_call>|<function=|["'](name|function)["']\s*:\s*["']\w+["']""")
+"""A call as models are trained to write it, which the server should have made a tool_use block of."""
 
 
 @dataclass
@@ -146,7 +153,15 @@ class _Agent:
     turns: int = 0
     calls: int = 0
     tool_uses: int = 0
-    nudges: int = 0
+    closings: int = 0
+    calls_in_text: bool = False
+    was_cut: bool = False
+    input_tokens: int = 0
+    shrank: bool = False
+    idle: int = 0
+    """Turns in a row that brought nothing new: in which nothing was done that is not in `done`."""
+    done: set[tuple[str, str, bool]] = field(default_factory=set)
+    """What was carried out: the tool, its arguments, and whether it failed. The same again is nothing new."""
     warned: set[str] = field(default_factory=set)
 
     @property
@@ -157,6 +172,16 @@ class _Agent:
     def has_one_turn_left(self) -> bool:
         return self.turns + 1 >= self.limits.turns or bool(self.budget.met())
 
+    def count(self, turn: Turn) -> None:
+        names = [use["name"] for use in turn.tool_uses]
+        self.turns += 1
+        self.shrank |= 0 < turn.usage.prompt < self.input_tokens
+        self.input_tokens = turn.usage.prompt
+        self.tool_uses += len(names)
+        self.closings += names.count(self.closing)
+        self.was_cut |= turn.stop_reason == "max_tokens"
+        self.calls_in_text |= bool(_CALL_IN_TEXT.search(turn.text))
+
     def end(self, reason: EndReason, detail: str) -> AgentEnd:
         limits = self.limits
         own: dict[Limit, tuple[bool, int]] = {
@@ -164,7 +189,8 @@ class _Agent:
             "calls": (self.calls > limits.calls, limits.calls),
         }
         spent: dict[Limit, str] = {limit: f"{size} {limit}" for limit, (is_met, size) in own.items() if is_met}
-        return AgentEnd(reason, detail, self.turns, self.messages, self.tool_uses, {**spent, **self.budget.met()})
+        spent |= self.budget.met()
+        return AgentEnd(reason, detail, self.turns, self.messages, self.tool_uses, spent, self.shrank)
 
     def stopped(self) -> AgentEnd:
         if self.stop.reason == "time":
@@ -188,8 +214,9 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
     """Run one agent until it hands over its work, or something ends it.
 
     Exactly one of `tools` closes. `limits` are the agent's own turns and calls, `budget` is what the whole run may
-    spend. `refuse` hears of every call that was answered without being run: the call, the arguments as the model sent
-    them, and the Failed it got.
+    spend. An agent is left when more than `limits.nudges` turns in a row bring nothing new: no call in them was carried
+    out that had not been before, or that ended otherwise. `refuse` hears of every call that was answered without being
+    run: the call, the arguments as the model sent them, and the Failed it got.
     """
     messages: list[Message] = [{"role": "user", "content": opening}]
     agent = _Agent({tool.name: tool for tool in tools}, limits, budget, stop, refuse, messages)
@@ -202,15 +229,16 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
         except Stopped:
             return agent.stopped()
         except ModelError as error:
-            return agent.end("model_failed", error.message)
-        agent.turns += 1
-        agent.tool_uses += len(turn.tool_uses)
+            return agent.end("context_full" if error.kind == "context_full" else "model_failed", error.message)
+        agent.count(turn)
         if turn.content and turn.stop_reason != "refusal":
             agent.messages.append({"role": "assistant", "content": turn.content})
+        known = len(agent.done)
         results, finished = await _answered(agent, turn, last=last)
-        if not results and turn.stop_reason != "pause_turn":
-            agent.nudges += 1
-            results = [_text(f"You have not handed over your work. Call {agent.closing} now, with whatever you have.")]
+        if turn.stop_reason != "pause_turn":
+            agent.idle = agent.idle + 1 if len(agent.done) == known else 0
+            if not results or agent.idle == agent.limits.nudges:
+                results.append(_text(_NUDGE.format(closing=agent.closing)))
         end = _ending(agent, turn, last=last, finished=finished)
         if end is None:
             results += _warnings(agent)
@@ -231,9 +259,9 @@ def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEn
         (
             turn.stop_reason == "model_context_window_exceeded",
             "context_full",
-            "the conversation no longer fits the model's context",
+            f"{CONTEXT_FULL} ({turn.usage.total:,} tokens); use a model or a server with a larger one",
         ),
-        (agent.nudges > limits.nudges, "no_report", f"the model never called {agent.closing}"),
+        (agent.idle > limits.nudges, "no_report", _why_no_report(agent)),
         (last and agent.turns >= limits.turns, "turns_spent", _limit_reached(f"{limits.turns} turns")),
         (last and "tokens" in spent, "tokens_spent", _limit_reached(spent.get("tokens", ""))),
         (last and "cost" in spent, "cost_spent", _limit_reached(spent.get("cost", ""))),
@@ -246,6 +274,21 @@ def _limit_reached(size: str) -> str:
     return f"the limit of {size} was reached"
 
 
+def _why_no_report(agent: _Agent) -> str:
+    """Say how a model failed to hand its work over, as far as its turns show it."""
+    if agent.closings:
+        what = f"none of the model's calls of {agent.closing} was accepted, and then it brought nothing new"
+    elif agent.tool_uses:
+        what = f"the model never called {agent.closing}, and its last {agent.idle} turns brought nothing new"
+    else:
+        what = f"the model never called {agent.closing}, nor any other tool"
+    if agent.calls_in_text:
+        what += "; it wrote calls as text, which its server did not take for calls"
+    if agent.was_cut:
+        what += "; it was cut off by the limit of output or of the context"
+    return what
+
+
 async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Block], bool]:
     """Run the turn's calls side by side; return their tool_results in tool_use order, and whether one was final."""
     uses = turn.tool_uses if turn.stop_reason != "refusal" else []
@@ -256,6 +299,7 @@ async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Bloc
     for use, call, job in zip(uses, calls, prepared, strict=True):
         if isinstance(job, _Job) and job.place in outcomes:
             reply = job.tool.settle(call, job.arguments, outcomes[job.place])
+            agent.done.add((use["name"], to_json(use["input"]), reply.is_error))
         else:
             failed = _cancelled(use) if isinstance(job, _Job) else job
             tool = agent.tools.get(use["name"])
@@ -348,6 +392,9 @@ def _not_run(use: Block, error_type: ErrorType, message: str, guidance: str) -> 
 
 def _cancelled(use: Block) -> Failed:
     return _not_run(use, "cancelled", "stopped before the call was complete", "Go on with what you have.")
+
+
+_NUDGE: Final = "You have not handed over your work. Call {closing} now, with whatever you have."
 
 
 def _text(text: str) -> Block:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
@@ -20,6 +21,7 @@ from caveat.budget import Usage
 from caveat.prices import price_of
 from caveat.settings import Settings
 from caveat.turn import (
+    CONTEXT_FULL,
     Message,
     ModelError,
     ModelErrorKind,
@@ -38,7 +40,9 @@ from caveat_tools.transport import stacked
 
 MAX_OUTPUT_TOKENS: Final = 8_192
 MAX_ANSWER_BYTES: Final = 20_000_000
-STALL_SECONDS: Final = 120.0
+STALL_SECONDS: Final = 300.0
+"""How long a server may send nothing: a local one begins to answer only when it has read the whole conversation."""
+
 TURN_SECONDS: Final = 600.0
 KEY_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 """Any of these means that a hosted model is to be asked."""
@@ -55,16 +59,23 @@ class Model:
         *,
         clock: Clock,
         policy: RetryPolicy = POLICY,
+        turn_seconds: float = TURN_SECONDS,
         is_offline: bool = False,
         on_wait: Callable[[Waiting], None] = lambda _: None,
     ) -> None:
-        """`name` is sent as `model`, and is what its price is looked up by; `on_wait` hears of every retry."""
+        """`name` is sent as `model`, and is what its price is looked up by; a turn may take `turn_seconds`; `on_wait`
+        hears of every retry.
+
+        `answered_by` is the name that the server gives: a local one answers with what it has, whatever is asked for.
+        """
         self.name = name
+        self.answered_by = name
         self.is_offline = is_offline
         self.usage = Usage(None if is_offline else price_of(name))
         self._client = client
         self._clock = clock
         self._policy = policy
+        self._turn_seconds = turn_seconds
         self._on_wait = on_wait
 
     async def turn(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
@@ -83,6 +94,7 @@ class Model:
             self._client,
             clock=self._clock,
             policy=self._policy,
+            turn_seconds=self._turn_seconds,
             is_offline=self.is_offline,
             on_wait=self._on_wait,
         )
@@ -93,7 +105,7 @@ class Model:
 
     async def _once(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
         self.usage.calls += 1
-        deadline = asyncio.timeout(TURN_SECONDS)
+        deadline = asyncio.timeout(self._turn_seconds)
         try:
             async with deadline:
                 message = await self._message(system, messages, tools)
@@ -104,11 +116,10 @@ class Model:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise ModelError(
-                "timeout", f"the model took longer than {TURN_SECONDS:.0f} s for a turn", retryable=True
-            ) from None
-        self.usage.add(message.get("usage"))
-        return checked_turn(message)
+            hint = f"the model took longer than {self._turn_seconds:.0f} s for a turn; use a faster one"
+            raise ModelError("timeout", hint, retryable=True) from None
+        self.answered_by = one_line(str(message.get("model") or self.name), 200)
+        return checked_turn(message, self.usage.add(message.get("usage")))
 
     async def _message(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
         request: dict[str, Any] = {
@@ -160,6 +171,9 @@ class Model:
         if isinstance(error, httpx2.ConnectError):
             hint = f"nothing answers at {where}; check the network, or set ANTHROPIC_BASE_URL to a server that runs"
             return ModelError("unavailable", hint, retryable=True)
+        if isinstance(error, httpx2.ReadTimeout):
+            hint = f"{where} sent nothing for {STALL_SECONDS:.0f} s; try again later, or use a faster model"
+            return ModelError("timeout", hint, retryable=True)
         if isinstance(error, httpx2.TimeoutException):
             return ModelError("timeout", f"{where} did not answer in time; try again later", retryable=True)
         return ModelError(
@@ -178,8 +192,16 @@ class Model:
                 "billing", f"the account's limit is reached ({said}); raise it or use --offline", retryable=False
             )
         if status == 404:
-            hint = f"{self._client.base_url} knows no model {self.name!r} ({said}); set --model or ANTHROPIC_BASE_URL"
+            where = self._client.base_url
+            what = f"no model {self.name!r}, or no Messages API"
+            hint = f"{where} knows {what} ({said}); set --model or ANTHROPIC_BASE_URL"
             return ModelError("unknown_model", hint, retryable=False)
+        if str(error.type) == "exceed_context_size_error":  # llama.cpp's own, unknown to the SDK
+            hint = f"{CONTEXT_FULL} ({said}); start its server with a larger one, such as -c 32768"
+            return ModelError("context_full", hint, retryable=False)
+        if status == 400 and _TOO_LONG.search(said):
+            hint = f"{CONTEXT_FULL} ({said}); use a model or a server with a larger one"
+            return ModelError("context_full", hint, retryable=False)
         may_pass = headers.get("x-should-retry") != "false"
         if status == 429:
             hint = f"the model's rate limit is reached ({said}); try again later"
@@ -287,3 +309,7 @@ class _Bounded:
 async def read_as_utf8(response: httpx2.Response) -> None:
     """A response hook: JSON and events are UTF-8, and a charset that is none (rot13) would raise in the SDK."""
     response.encoding = "utf-8"
+
+
+_TOO_LONG: Final = re.compile("prompt is too long|exceed context limit|maximum context length")
+"""What the hosted API and vLLM say of a conversation that is too long: they have no error type of its own for it."""

@@ -275,7 +275,9 @@ def _about(report: Report) -> str:
     cost = "cost not known: no price of this model is listed"
     if run.cost is not None:
         cost = f"{dollars(run.cost)} by the prices of {run.prices_as_of}"
-    used = f"{run.model_calls} model calls, {run.input_tokens:,} tokens in, {run.output_tokens:,} out, {cost}"
+    counted = f"{run.input_tokens:,} tokens in, {run.output_tokens:,} out, {cost}"
+    tokens = counted if run.input_tokens or run.output_tokens else "tokens not counted by its server"
+    used = f"{run.model_calls} model calls, {tokens}"
     return "\n\n".join([*paragraphs, f"Run {run.id}, the model {_inline(run.model)}: {used}, {calls}."])
 
 

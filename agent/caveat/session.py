@@ -45,6 +45,10 @@ from caveat_tools.sources.local import LeftOut, LocalSource
 from caveat_tools.stop import Stop, Stopped
 
 UNREAD_NAMED: Final = 5
+SHRANK: Final = (
+    "The model's server counted fewer tokens in a longer conversation: it may have dropped the beginning of it, the "
+    "question and the rules included, because its context is too small. Give it a larger one."
+)
 
 
 async def research(  # noqa: PLR0913 - the library's front door: every seam has a default
@@ -75,7 +79,8 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     answers are kept. What is not given here comes from `settings`, by default those of the environment.
 
     Raises QuestionError, SettingsError, SourcesError, LocalFolderError, ToolsError, FaultSyntaxError or PromptError
-    before anything is spent; NoReportError when the model never answers, or the stop comes before any search.
+    before anything is spent; NoReportError when the model never answers, or its context is full or the stop comes
+    before anything was searched.
     Failures of sources, and of the model later on, are in the report and raise nothing.
     """
     question = checked_question(question)
@@ -135,12 +140,14 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         running = _Running(question, llm, system, ledger, budget, stop, on_event)
         await resources.enter_async_context(_ended_by(budget, clock, stop))
         end = await _retrieve(running, offered, clock)
+        if end.shrank:
+            notes.append(SHRANK)
         material = Material(question, ledger, findings.claims, findings.notes, end, notes, _unread(ready))
         synthesis = await _write(running, material)
 
         run = Run(
             id=run_id,
-            model=llm.name,
+            model=llm.answered_by,
             offline=llm.is_offline,
             model_calls=llm.usage.calls,
             tool_calls=end.tool_uses + (synthesis.end.tool_uses if synthesis else 0),
@@ -187,7 +194,7 @@ async def _ended_by(budget: Budget, clock: Clock, stop: Stop) -> AsyncIterator[N
 
 
 async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> AgentEnd:
-    """Let the coordinator search; raise NoReportError where the model never gave a turn."""
+    """Let the coordinator search; raise NoReportError where the model gave no turn or had no room to search."""
     end = await run_agent(
         name="coordinator",
         model=running.model,
@@ -200,7 +207,8 @@ async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> A
         refuse=refusal_recorder(running.ledger, {tool.name for tool in tools if isinstance(tool, RecordedTool)}),
         on_event=running.on_event,
     )
-    if end.reason == "model_failed" and end.turns == 0:
+    had_no_room = end.reason == "context_full" and not running.ledger.entries
+    if had_no_room or (end.reason == "model_failed" and end.turns == 0):
         raise NoReportError(end.detail)
     return end
 

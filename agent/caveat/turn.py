@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from caveat.prices import TurnUsage
 from caveat_tools.plain_text import one_line
 from caveat_tools.retry import RecoverableError
 
@@ -26,10 +27,13 @@ ModelErrorKind: TypeAlias = Literal[
     "refused_key",
     "billing",
     "unknown_model",
+    "context_full",
     "request",
 ]
 Message: TypeAlias = dict[str, Any]
 Block: TypeAlias = dict[str, Any]
+
+CONTEXT_FULL: Final = "the conversation no longer fits the model's context"
 
 
 class ModelError(RecoverableError):
@@ -47,12 +51,14 @@ class Turn:
     """One complete assistant turn.
 
     `content` is as the server sent it, ready to be sent back. `broken` maps the id of each tool_use whose arguments
-    were cut or are not a JSON object to the reason; such a call must not be executed.
+    were cut or are not a JSON object to the reason; such a call must not be executed. `usage` is as far as the server
+    tells.
     """
 
     content: list[Block]
     stop_reason: str
     broken: Mapping[str, str] = field(default_factory=dict)
+    usage: TurnUsage = field(default_factory=TurnUsage)
 
     @property
     def tool_uses(self) -> list[Block]:
@@ -71,7 +77,7 @@ async def assembled(events: AsyncIterator[Any]) -> Message:
     try:
         async for event in events:
             if event.data:
-                assembly.add(parsed_json(event.data))
+                assembly.add(parsed_json(event.data), event.event)
             if assembly.stopped:
                 break
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -91,8 +97,9 @@ class _Assembly:
         self.stopped = False
         self._arguments: dict[int, str] = {}
 
-    def add(self, event: dict[str, Any]) -> None:
-        match event["type"]:
+    def add(self, event: dict[str, Any], name: str | None) -> None:
+        """Take one event in. llama.cpp's errors have the name `error` only, and the error itself as data."""
+        match "error" if name == "error" else event["type"]:
             case "message_start":
                 self.message = dict(event["message"])
                 self.message["content"] = list(self.message["content"])
@@ -109,7 +116,7 @@ class _Assembly:
                     self.message["content"][index]["input"] = text
                 self.stopped = True
             case "error":
-                raise _stream_error(event.get("error") or {})
+                raise _stream_error(event.get("error") or event)
             case _:
                 pass  # ping, content_block_stop, and events that do not exist yet
 
@@ -133,12 +140,13 @@ def _stream_error(error: dict[str, Any]) -> ModelError:
         "overloaded_error": "overloaded",
         "rate_limit_error": "rate_limited",
         "api_error": "unavailable",
+        "server_error": "unavailable",  # llama.cpp's name for it
         "timeout_error": "timeout",
     }
     return ModelError(passing.get(kind, "request"), said, retryable=kind in passing)
 
 
-def checked_turn(message: Message) -> Turn:
+def checked_turn(message: Message, usage: TurnUsage) -> Turn:
     """Check a complete message. Raises ModelError, retryable, where it cannot be one."""
     stop_reason = message.get("stop_reason")
     if not isinstance(stop_reason, str):
@@ -158,7 +166,7 @@ def checked_turn(message: Message) -> Turn:
             content.append(block)
     if stop_reason in _CUT and content and content[-1]["type"] == "tool_use":
         broken[content[-1]["id"]] = "the call was cut off by the output limit and not executed; send it again, shorter"
-    return Turn(content, stop_reason, broken)
+    return Turn(content, stop_reason, broken, usage)
 
 
 _CUT: Final = frozenset({"max_tokens", "model_context_window_exceeded"})
