@@ -14,13 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from caveat.budget import Limits
 from caveat.claims import check
 from caveat.session import research
 from caveat_tools.clock import FakeClock
 from caveat_tools.source import Ask
 from caveat_tools.sources.local import LocalSource
+from recorded import play
 from scripted import ScriptedModel, ScriptedSource, passage, tool_use
+from test_cassettes import SESSIONS
 
 WORDS = [
     f"{stem}{ending}" for stem in ("dam", "river", "cost", "wall", "year", "плотин") for ending in map(str, range(900))
@@ -62,7 +66,7 @@ async def folder(files: int, words: int) -> None:
 
 
 async def loop(turns: int) -> None:
-    """A run of many turns against a model and a source that answer at once."""
+    """A run of many turns against a model and a source that answer at once, and its HTTP requests alone."""
     looks = [
         [tool_use("search", topic_id="T1", source="wiki", query=f"query {turn} {n}") for n in range(4)]
         for turn in range(turns - 1)
@@ -78,8 +82,30 @@ async def loop(turns: int) -> None:
             limits=Limits(turns=turns, calls=4 * turns, tokens=10**9),
             home=Path(home),
         )
-        took = time.perf_counter() - start
-    print(f"loop         {1e3 * took / turns:8.1f} ms a turn of 4 searches, HTTP client included ({turns} turns)")
+        took = 1e3 * (time.perf_counter() - start) / turns
+    asked = list(script.requests)
+    again = ScriptedModel(script.replies)
+    async with again.client() as client:
+        start = time.perf_counter()
+        for request in asked:
+            async with client.messages.with_streaming_response.create(**request) as response:
+                async for _ in response.iter_bytes():
+                    pass
+        alone = 1e3 * (time.perf_counter() - start) / turns
+    print(
+        f"loop         {took - alone:8.1f} ms a turn of 4 searches beyond the HTTP client's own {alone:.1f} ms ({turns} turns)"
+    )
+
+
+async def replay() -> None:
+    """Play every cassette from its file to its report."""
+    requests = 0
+    start = time.perf_counter()
+    for name, session in SESSIONS.items():
+        with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as home:
+            requests += len((await play(name, session, Path(home), monkeypatch)).cassette)
+    took = time.perf_counter() - start
+    print(f"replay       {1e3 * took / requests:8.1f} ms a request ({requests} requests of {len(SESSIONS)} sessions)")
 
 
 def quotes() -> None:
@@ -98,6 +124,7 @@ def main() -> None:
     print(f"--help       {1e3 * min(times):8.0f} ms")
     asyncio.run(folder(300, 6_000))
     asyncio.run(loop(40))
+    asyncio.run(replay())
     quotes()
     print(f"memory       {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:8.0f} MB at the peak")
 

@@ -107,13 +107,16 @@ class ScriptedModel:
         self, clock: FakeClock | None = None, policy: RetryPolicy | None = None, *, name: str = "scripted", **more: Any
     ) -> Model:
         """The product's model client, talking to this script."""
+        return Model(name, self.client(), clock=clock or FakeClock(), policy=policy or RetryPolicy(), **more)
+
+    def client(self) -> anthropic.AsyncAnthropic:
+        """The SDK's client, talking to this script."""
         http = httpx2.AsyncClient(
             transport=httpx2.MockTransport(self.handle),
             follow_redirects=True,
             event_hooks={"response": [read_as_utf8]},
         )
-        client = anthropic.AsyncAnthropic(api_key="x", base_url="http://model.test", http_client=http, max_retries=0)
-        return Model(name, client, clock=clock or FakeClock(), policy=policy or RetryPolicy(), **more)
+        return anthropic.AsyncAnthropic(api_key="x", base_url="http://model.test", http_client=http, max_retries=0)
 
     def results(self, request: int = -1) -> list[dict[str, Any]]:
         """The tool_result blocks in the last user message of a request, with `content` parsed."""
