@@ -92,9 +92,8 @@ async def loop(turns: int) -> None:
                 async for _ in response.iter_bytes():
                     pass
         alone = 1e3 * (time.perf_counter() - start) / turns
-    print(
-        f"loop         {took - alone:8.1f} ms a turn of 4 searches beyond the HTTP client's own {alone:.1f} ms ({turns} turns)"
-    )
+    beyond = f"{took - alone:8.1f} ms a turn of 4 searches"
+    print(f"loop         {beyond} beyond the HTTP client's own {alone:.1f} ms ({turns} turns)")
 
 
 async def replay() -> None:
