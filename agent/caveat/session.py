@@ -35,6 +35,7 @@ from caveat.synthesis import Synthesis, synthesise
 from caveat.turn import ModelError
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan, parse_faults
+from caveat_tools.pace import paces_for
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
 from caveat_tools.sources import open_source
@@ -106,7 +107,15 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             on_event(Notice(f"faults are injected on purpose: {inject}"))
         on_event(RunStarted(run_id, llm.name, llm.is_offline, tuple(source.name for source in ready)))
         ledger = Ledger(question, clock.now)
-        searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
+        searcher = Searcher(
+            ready,
+            clock=clock,
+            snapshots=snapshots,
+            faults=faults,
+            paces=paces_for(clock),
+            stop=stop,
+            on_event=on_event,
+        )
         running = _Running(question, llm, system, ledger, limits, stop, on_event)
 
         findings = ReportFindingsTool(ledger)

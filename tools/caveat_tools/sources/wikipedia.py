@@ -64,9 +64,10 @@ _OUT_OF_TIME: Final = {"cirrussearch-timed-out", "cirrussearch-regex-timed-out"}
 """Warnings in an otherwise good answer: the search stopped early, so that even no match says nothing."""
 
 
-def empty_answer() -> bytes:
-    """Return the body with which the service says that it holds no match."""
-    return b'{"batchcomplete":true,"query":{"searchinfo":{"totalhits":0},"search":[]}}'
+def empty_answer() -> tuple[str, bytes]:
+    """Return the content type and the body with which the service says that it holds no match."""
+    body = b'{"batchcomplete":true,"query":{"searchinfo":{"totalhits":0},"search":[]}}'
+    return "application/json; charset=utf-8", body
 
 
 def language_of(query: str) -> str:
