@@ -78,7 +78,7 @@ class Pace:
         with self._lock:
             now = clock.monotonic()
             start = max(now, self._next)
-            if start > latest:
+            if start > max(now, latest):
                 raise LateTurnError(start - now)
             self._next = start + self.seconds
         if start > now:

@@ -203,7 +203,7 @@ def _date(value: Any) -> str | None:
 _PREFIXES: Final = 'xmlns:jats="jats" xmlns:mml="mml" xmlns:xlink="xlink"'
 _TAG: Final = re.compile(
     r"""</?(?: (?:jats|mml):(?P<name>[\w.-]++)
-             | (?P<html>p|i|b|u|em|strong|sub|sup|br|div|span|ul|ol|li|a|h[1-6])(?=[\s/>]) )
+             | (?P<html>p|i|b|u|em|strong|sub|sup|br|div|span|ul|ol|li|a|h[1-6])(?=\s*+/?>|\s++[a-z]++=) )
         [^<>]*+>""",
     re.VERBOSE | re.IGNORECASE,
 )
