@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from caveat_tools.clock import FakeClock
 from caveat_tools.source import Ask, Page, SourceError
-from caveat_tools.sources.crossref import DEFAULT_URL, URL_VARIABLE, CrossrefSource, empty_answer, plain_of
+from caveat_tools.sources.crossref import DEFAULT_URL, URL_VARIABLE, CrossrefSource, empty_answer
 from scholarly import TEAS, FakeCrossref, Work, crossref_failure, crossref_item, crossref_page
 from servers import LocalServer, Request, Step, html_reply
 
@@ -165,60 +165,6 @@ async def test_a_query_is_words_and_never_syntax() -> None:
     assert (caught.value.error_type, len(seen)) == ("invalid_query", 1)
     assert source.place == DEFAULT_URL
     await source.aclose()
-
-
-# --- markup ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("markup", "text"),
-    [
-        ("plain words", "plain words"),
-        ("<jats:p>One.</jats:p>\n  <jats:p>Two.</jats:p>", "One.\n\nTwo."),
-        ("<jats:title>Abstract</jats:title><jats:p>One.</jats:p>", "One."),
-        ("<jats:title>ABSTRACT</jats:title>", "ABSTRACT"),
-        (
-            "<jats:sec><jats:title>Aim</jats:title><jats:p>To <jats:bold>see</jats:bold>.</jats:p></jats:sec>",
-            "Aim\n\nTo see.",
-        ),
-        ("<p>a &lt; b &amp; c&#x2009;d</p>", "a < b & c d"),
-        ("a &lt;b&gt; &amp;amp; c", "a <b> &amp; c"),
-        ("10<jats:sup>9</jats:sup> cells<sup>a</sup>, H<sub>2</sub>O", "10^9 cellsa, H2O"),
-        ("a<b and c>d & <b>e", "a<b and c>d & e"),
-        (
-            "<mml:math xmlns:mml='m'>22×<mml:msup><mml:mn>10</mml:mn><mml:mn>9</mml:mn></mml:msup></mml:math>",
-            "22×10^9",
-        ),
-        ("<mml:mfrac><mml:mn>1</mml:mn><mml:mn>2</mml:mn></mml:mfrac>", "1/2"),
-        ("<mml:msubsup><mml:mi>x</mml:mi><mml:mn>1</mml:mn><mml:mn>2</mml:mn></mml:msubsup>", "x_1^2"),
-        (
-            "<jats:inline-formula><jats:tex-math>$x$</jats:tex-math><mml:math>x</mml:math></jats:inline-formula>",
-            "x",
-        ),
-        ("p<0.05 and <i>q</i>>2<p>x", "p<0.05 and q>2\n\nx"),
-        ("a<b and c>d", "a<b and c>d"),
-        ("AT&T &nbsp; <jats:p>x", "AT&T\n\nx"),
-        ("10<sup>9</sup> & more", "10^9 & more"),
-        ("<!-- unseen --><p>seen</p>", "seen"),
-        ("", ""),
-        ("<jats:p/>", ""),
-    ],
-)
-def test_markup_becomes_text_that_says_the_same(markup: str, text: str) -> None:
-    """Well-formed or not; a power is not a longer number."""
-    assert plain_of(markup) == text
-
-
-@pytest.mark.parametrize("unit", ["<", "<jats:", "<jats:p ", "&", "&#9", "<p>", "<a<b", " \n", "<!DOCTYPE x>"])
-def test_hostile_markup_is_only_text(unit: str) -> None:
-    """A megabyte of it is cut before it is read, and neither nesting nor a document type ends the run."""
-    assert len(plain_of(f"tea {unit * (1_000_000 // len(unit))}")) <= 100_000
-
-
-@given(st.text(st.sampled_from("<>/&;ab p:\njatsmupx\"'="), max_size=60))
-def test_any_markup_is_text(markup: str) -> None:
-    """Whatever is opened and never closed."""
-    assert plain_of(markup) == plain_of(markup).strip()
 
 
 # --- empty and failed ------------------------------------------------------------------------------------------------

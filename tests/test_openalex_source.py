@@ -76,6 +76,14 @@ async def test_a_work_without_an_abstract_shows_that_it_exists_and_nothing_more(
     assert passage.identifiers == frozenset()
 
 
+async def test_markup_in_a_title_or_an_abstract_is_undone() -> None:
+    """The index holds it word by word, as the publisher sent it."""
+    work = openalex_work(Work("On <i>Camellia</i>", "<jats:p>Fish &amp; leaves, p &lt; 0.05</jats:p>"))
+    [passage] = (await page_of(openalex_page(work))).passages
+    assert passage.title == "On Camellia"
+    assert passage.text.endswith("\n\nFish & leaves, p < 0.05")
+
+
 async def test_a_retracted_work_says_so() -> None:
     """Nobody quotes it as if nothing had happened."""
     [passage] = (await page_of(openalex_page(openalex_work(TEAS[0]) | {"is_retracted": True}))).passages

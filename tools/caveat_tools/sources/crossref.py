@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
-from xml.etree.ElementTree import Element
 
 import httpx2
 
 from caveat_tools.clock import Clock
-from caveat_tools.documents import unescaped
 from caveat_tools.http import (
     Answer,
     failure,
@@ -23,8 +20,8 @@ from caveat_tools.http import (
     service_url,
     with_service_text,
 )
+from caveat_tools.markup import markup_text
 from caveat_tools.outcome import MAX_RESULTS
-from caveat_tools.safe_xml import XmlError, parse_xml
 from caveat_tools.source import Ask, Page, Passage, SourceError
 from caveat_tools.works import (
     address_of,
@@ -39,7 +36,6 @@ from caveat_tools.works import (
 URL_VARIABLE: Final = "CAVEAT_CROSSREF_URL"
 DEFAULT_URL: Final = "https://api.crossref.org/works"
 PAGE_SIZE: Final = MAX_RESULTS
-MAX_ABSTRACT_CHARS: Final = 50_000
 
 _FIELDS: Final = "DOI,title,subtitle,author,container-title,publisher,published,issued,relation,abstract"
 _SAME_WORK: Final = frozenset({"is-preprint-of", "has-preprint", "is-identical-to"})
@@ -154,13 +150,13 @@ def _page(body: Any) -> Page:
 def _passage(item: dict[str, Any]) -> Passage | None:
     """Return the record as evidence, or None where it has no DOI or no title."""
     own = doi_identifier(doi) if isinstance(doi := item.get("DOI"), str) else None
-    title = ": ".join(plain_of(part) for part in (*_first(item, "title"), *_first(item, "subtitle")))
+    title = ": ".join(markup_text(part) for part in (*_first(item, "title"), *_first(item, "subtitle")))
     if own is None or not title:
         return None
     date = _date(item.get("published")) or _date(item.get("issued"))
-    abstract = plain_of(item["abstract"]) if isinstance(item.get("abstract"), str) else ""
+    abstract = markup_text(item["abstract"]) if isinstance(item.get("abstract"), str) else ""
     venue = next(iter([*_first(item, "container-title"), *strings([item.get("publisher")])]), "")
-    line = citation(_authors(item), "" if abstract else title, plain_of(venue), date)
+    line = citation(_authors(item), "" if abstract else title, markup_text(venue), date)
     text = "\n\n".join(part for part in (line, abstract) if part)
     return Passage(title, address_of(own), text, date, identifiers(own, *_related(item)))
 
@@ -196,59 +192,3 @@ def _date(value: Any) -> str | None:
             break
         numbers.append(number)
     return f"{numbers[0]:04d}" + "".join(f"-{number:02d}" for number in numbers[1:]) if numbers else None
-
-
-# ---- markup of titles and abstracts: JATS, MathML and some HTML
-
-_PREFIXES: Final = 'xmlns:jats="jats" xmlns:mml="mml" xmlns:xlink="xlink"'
-_TAG: Final = re.compile(
-    r"""</?(?: (?:jats|mml):(?P<name>[\w.-]++)
-             | (?P<html>p|i|b|u|em|strong|sub|sup|br|div|span|ul|ol|li|a|h[1-6])(?=\s*+/?>|\s++[a-z]++=) )
-        [^<>]*+>""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_BLOCKS: Final = frozenset({"p", "title", "sec", "list", "list-item", "br", "break", "disp-formula", "div", "li"})
-_UNSEEN: Final = frozenset({"tex-math", "annotation", "annotation-xml", "graphic"})
-"""A formula is given several times over, in notations that are alternatives to each other."""
-_BETWEEN: Final = {"msup": "^", "mfrac": "/", "msub": "_", "msubsup": "_^"}
-"""What stands between the children of an element of MathML, so that 10 and 9 do not become 109."""
-
-
-def plain_of(markup: str) -> str:
-    """Return the text of a title or an abstract: paragraphs parted by blank lines, everything else on one line.
-
-    Powers and fractions keep their sense: 10<sup>9</sup> becomes 10^9 and not 109. What is not well-formed loses its
-    tags and nothing else.
-    """
-    markup = markup[:MAX_ABSTRACT_CHARS]
-    if "<" in markup or "&" in markup:
-        try:
-            markup = "".join(_rendered(parse_xml(f"<x {_PREFIXES}>{markup}</x>")))
-        except XmlError:
-            markup = unescaped(_TAG.sub(_gap, markup))
-    split = (" ".join(paragraph.split()) for paragraph in re.split(r"\n[ \t]*\n", markup))
-    paragraphs = [paragraph for paragraph in split if paragraph]
-    if len(paragraphs) > 1 and paragraphs[0].casefold() == "abstract":
-        del paragraphs[0]  # a heading that says what the field says
-    return "\n\n".join(paragraphs)
-
-
-def _gap(tag: re.Match[str]) -> str:
-    name = (tag["name"] or tag["html"]).lower()
-    return "\n\n" if name in _BLOCKS else "^" if name == "sup" and tag[0][1] != "/" else ""
-
-
-def _rendered(element: Element) -> Iterator[str]:
-    name = element.tag.rpartition("}")[2].lower()
-    if name in _UNSEEN:
-        return
-    inner = [element.text or ""]
-    for number, child in enumerate(element):
-        if number and name in _BETWEEN:
-            inner.append(_BETWEEN[name][number - 1 : number])
-        inner += [*_rendered(child), child.tail or ""]
-    text = "".join(inner)
-    if name in _BLOCKS:
-        yield f"\n\n{text}\n\n"
-    else:
-        yield f"^{text}" if name == "sup" and re.match(r"[-−+]?[0-9]", text.strip()) else text

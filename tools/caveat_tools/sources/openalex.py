@@ -23,6 +23,7 @@ from caveat_tools.http import (
     service_url,
     with_service_text,
 )
+from caveat_tools.markup import markup_text
 from caveat_tools.outcome import MAX_RESULTS, ErrorType
 from caveat_tools.source import Ask, Page, Passage, SourceError
 from caveat_tools.works import (
@@ -175,10 +176,10 @@ def _page(body: Any) -> Page:
 
 def _passage(work: dict[str, Any]) -> Passage | None:
     """Return the work as evidence, or None where the record does not even name it."""
-    title = next(iter(strings([work.get("title")])), "")
+    title = markup_text(_string_at(work, "title"))
     date = _date(work)
     venue = _string_at(work, "primary_location", "source", "display_name")
-    abstract = abstract_of(work.get("abstract_inverted_index"))
+    abstract = markup_text(abstract_of(work.get("abstract_inverted_index")))
     line = citation(_authors(work), "" if abstract else title, venue, date)
     if work.get("is_retracted") is True:
         line = f"{line}. Retracted" if line else "Retracted"
