@@ -116,6 +116,13 @@ async def test_dates_are_those_of_submission_both_ends_included(dates: dict[str,
         assert request.query["search_query"].endswith("AND submittedDate:[201901010000 TO 202601022359]")
 
 
+async def test_a_range_that_begins_in_the_future_is_a_day_and_no_error() -> None:
+    """It does not end before it begins."""
+    source, seen = mocked(empty_answer()[1])
+    await source.page(Ask("tea", date_from="2031-01-01"), None)
+    assert seen[0].url.params["search_query"].endswith("submittedDate:[203101010000 TO 203101012359]")
+
+
 @pytest.mark.parametrize(
     ("query", "sent"),
     [

@@ -37,7 +37,7 @@ from caveat_tools.markup import markup_text
         ("p<0.05 and <i>q</i>>2<p>x", "p<0.05 and q>2\n\nx"),
         ("a<b and c>d", "a<b and c>d"),
         ("AT&T &nbsp; <jats:p>x", "AT&T\n\nx"),
-        ("10<sup>9</sup> & more", "10^9 & more"),
+        ("10<sup>9</sup> and the 9<sup>th</sup> & more", "10^9 and the 9th & more"),
         ("<!-- unseen --><p>seen</p>", "seen"),
         ("", ""),
         ("<jats:p/>", ""),

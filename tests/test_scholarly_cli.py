@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from caveat.cli import main
 from caveat_tools.clock import FakeClock, SystemClock
 from caveat_tools.faults import parse_faults
+from caveat_tools.pace import SHARED, Pace
 from caveat_tools.source import Ask, SourceError
 from caveat_tools.sources import open_source
 from scholarly import TEAS, FakeArxiv, FakeCrossref, FakeOpenAlex, Work
@@ -133,14 +134,22 @@ async def test_each_fault_becomes_the_error_type_that_the_real_one_has(servers: 
     assert not servers[name].requests
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_fault_that_stays_is_a_gap(servers: Servers, ask: Asked, name: str) -> None:
+def test_a_fault_that_stays_is_a_gap_and_the_other_sources_are_asked(servers: Servers, ask: Asked) -> None:
     """Exit code 3, after three attempts."""
-    result, report = ask(name, f"{name}:503")
+    result, report = ask("arxiv,crossref", "arxiv:503")
     assert result.exit_code == 3
-    assert ("failed", "unavailable", 3) in queries(report, name)
-    assert {gap["source"] for gap in report["gaps"]} >= {name}
-    assert not servers[name].requests
+    assert ("failed", "unavailable", 3) in queries(report, "arxiv")
+    assert {gap["source"] for gap in report["gaps"]} == {"arxiv"}
+    assert {source["source"] for source in report["sources"]} == {"crossref"}
+    assert not servers["arxiv"].requests
+
+
+def test_the_pace_of_the_process_is_kept_and_a_wait_is_told(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command uses the clock of the process, and so its pace."""
+    monkeypatch.setitem(SHARED, "127.0.0.1", Pace(2))
+    result = CliRunner().invoke(main, ["ask", QUESTION, "--sources", "arxiv", "--inject", "arxiv:503*1"])
+    assert result.stderr.count("” arxiv is asked by turns; waiting") == 1  # a retry is another request
+    assert len(servers["arxiv"].requests) == 1
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -34,7 +34,7 @@ CONTACT_VARIABLE: Final = "CAVEAT_CONTACT"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An answer of any status, its body apart: complete, or as much of a refusal's as arrived."""
 
     response: httpx2.Response
@@ -57,7 +57,7 @@ async def get(
     timeout_seconds: float = 8.0,
     headers: Mapping[str, str] | None = None,
     hint: str = "",
-) -> Answer:
+) -> HttpAnswer:
     """Return what is answered at `url` with `params` added, whatever its status.
 
     `timeout_seconds` bounds the whole exchange with its body, so that a dribbling server is a time-out. No more than
@@ -71,7 +71,7 @@ async def get(
     except UnicodeEncodeError as error:
         raise failure("invalid_query", "the query holds half a character and cannot be sent") from error
     response, body = await _exchange(client, address, headers, timeout_seconds)
-    return Answer(response, body)
+    return HttpAnswer(response, body)
 
 
 async def get_json(
@@ -96,10 +96,11 @@ async def get_json(
     answer = await get(client, url, params, timeout_seconds=timeout_seconds, headers=headers, hint=hint)
     if answer.response.is_success:
         return JsonAnswer(json_value(answer), answer.response.headers)
-    raise refusal(answer, now=now, hint=hint, text=error_text(json_or_none(answer)))
+    body = json_or_none(answer)
+    raise refusal(answer, now=now, hint=hint, text=None if body is None else error_text(body))
 
 
-def json_value(answer: Answer) -> Any:
+def json_value(answer: HttpAnswer) -> Any:
     """Return the JSON value of a 2xx answer. Raises SourceError: malformed_response, or unavailable for a web page."""
     data = _data(answer, "json")
     try:
@@ -108,7 +109,7 @@ def json_value(answer: Answer) -> Any:
         raise failure("malformed_response", "the answer is not valid JSON") from error
 
 
-def json_or_none(answer: Answer) -> Any:
+def json_or_none(answer: HttpAnswer) -> Any:
     """Return the JSON value of an answer of any status, None where it is none: for the words of a refusal."""
     try:
         return _parsed(answer.body)
@@ -116,7 +117,7 @@ def json_or_none(answer: Answer) -> Any:
         return None
 
 
-def xml_value(answer: Answer) -> Element:
+def xml_value(answer: HttpAnswer) -> Element:
     """Return the root element of a 2xx answer. Raises SourceError as `json_value` does; see `safe_xml` for limits."""
     data = _data(answer, "xml")
     try:
@@ -125,7 +126,7 @@ def xml_value(answer: Answer) -> Element:
         raise failure("malformed_response", f"the answer is not usable XML: {error}") from error
 
 
-def refusal(answer: Answer, *, now: datetime, hint: str = "", text: str | None = None) -> SourceError:
+def refusal(answer: HttpAnswer, *, now: datetime, hint: str = "", text: str | None = None) -> SourceError:
     """Return what an answer with an error status stands for; `text` is what the service says of it in its body."""
     response = answer.response
     status = response.status_code
@@ -292,7 +293,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _data(answer: Answer, expected: Literal["json", "xml"]) -> bytes:
+def _data(answer: HttpAnswer, expected: Literal["json", "xml"]) -> bytes:
     """Return the body of a 2xx answer where it may be data of the expected kind."""
     body = answer.body
     if len(body) > MAX_BODY_BYTES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -19,6 +18,7 @@ _TAG: Final = re.compile(
         [^<>]*+>""",
     re.VERBOSE | re.IGNORECASE,
 )
+_NUMBER: Final = re.compile(r"\s*[-−+]?[0-9]")
 _BLOCKS: Final = frozenset({"p", "title", "sec", "list", "list-item", "br", "break", "disp-formula", "div", "li"})
 _UNSEEN: Final = frozenset({"tex-math", "annotation", "annotation-xml", "graphic"})
 """A formula is given several times over, in notations that are alternatives to each other."""
@@ -35,7 +35,7 @@ def markup_text(markup: str) -> str:
     markup = markup[:MAX_MARKUP_CHARS]
     if "<" in markup or "&" in markup:
         try:
-            markup = "".join(_rendered(parse_xml(f"<x {_PREFIXES}>{markup}</x>")))
+            markup = _rendered(parse_xml(f"<x {_PREFIXES}>{markup}</x>"))
         except XmlError:
             markup = unescaped(_TAG.sub(_gap, markup))
     split = (" ".join(paragraph.split()) for paragraph in re.split(r"\n[ \t]*\n", markup))
@@ -47,20 +47,22 @@ def markup_text(markup: str) -> str:
 
 def _gap(tag: re.Match[str]) -> str:
     name = (tag["name"] or tag["html"]).lower()
-    return "\n\n" if name in _BLOCKS else "^" if name == "sup" and tag[0][1] != "/" else ""
+    if name in _BLOCKS:
+        return "\n\n"
+    raised = name == "sup" and tag[0][1] != "/" and _NUMBER.match(tag.string, tag.end())
+    return "^" if raised else ""
 
 
-def _rendered(element: Element) -> Iterator[str]:
+def _rendered(element: Element) -> str:
     name = element.tag.rpartition("}")[2].lower()
     if name in _UNSEEN:
-        return
+        return ""
     inner = [element.text or ""]
     for number, child in enumerate(element):
         if number and name in _BETWEEN:
             inner.append(_BETWEEN[name][number - 1 : number])
-        inner += [*_rendered(child), child.tail or ""]
+        inner += [_rendered(child), child.tail or ""]
     text = "".join(inner)
     if name in _BLOCKS:
-        yield f"\n\n{text}\n\n"
-    else:
-        yield f"^{text}" if name == "sup" and re.match(r"[-−+]?[0-9]", text.strip()) else text
+        return f"\n\n{text}\n\n"
+    return f"^{text}" if name == "sup" and _NUMBER.match(text) else text

@@ -110,7 +110,7 @@ async def _granted(place: Future[None], within: float) -> None:
         raise LateTurnError(within) from None
 
 
-def published() -> Mapping[str, Pace]:
+def published() -> dict[str, Pace]:
     """Return new paces by host, as the services publish them.
 
     arXiv: one request every three seconds over one connection (https://info.arxiv.org/help/api/tou.html). Crossref:

@@ -78,6 +78,14 @@ def words_of(query: str) -> list[str]:
     return [word for part in _SEVERAL_INSIDE.split(kept) for each in part.split() if (word := each.strip(_INSIDE))]
 
 
+def searchable(query: str) -> list[str]:
+    """Return the query's words. Raises SourceError (invalid_query) where there is none to look for."""
+    words = words_of(query)
+    if not words:
+        raise failure("invalid_query", "the query holds no word that could be looked for")
+    return words
+
+
 def citation(authors: Sequence[str], title: str, venue: str, date: str | None) -> str:
     """Return who wrote it, its title, where it appeared and the year, as far as the record tells; "" if it does not.
 
@@ -92,11 +100,3 @@ def citation(authors: Sequence[str], title: str, venue: str, date: str | None) -
 def strings(values: Iterable[object]) -> list[str]:
     """Return those values that are text with something in it."""
     return [value for value in values if isinstance(value, str) and value.strip()]
-
-
-def searchable(query: str) -> list[str]:
-    """Return the query's words. Raises SourceError (invalid_query) where there is none to look for."""
-    words = words_of(query)
-    if not words:
-        raise failure("invalid_query", "the query holds no word that could be looked for")
-    return words

@@ -18,7 +18,7 @@ from caveat_tools.works import arxiv_identifier, citation, doi_identifier, ident
 URL_VARIABLE: Final = "CAVEAT_ARXIV_URL"
 DEFAULT_URL: Final = "https://export.arxiv.org/api/query"
 PAGE_SIZE: Final = MAX_RESULTS
-FIRST_DAY: Final = "19910814"
+FIRST_DAY: Final = "1991-08-14"
 """arXiv's first day: where a range without a beginning begins."""
 
 _ATOM: Final = "{http://www.w3.org/2005/Atom}"
@@ -109,9 +109,9 @@ def _search_query(ask: Ask, now: datetime) -> str:
         raise failure("invalid_query", "the query holds no word but operators")
     terms = [f'all:"{word}"' for word in words]
     if ask.date_from or ask.date_to:
-        begin = (ask.date_from or FIRST_DAY).replace("-", "")
-        end = (ask.date_to or f"{now:%Y-%m-%d}").replace("-", "")
-        terms.append(f"submittedDate:[{begin}0000 TO {end}2359]")
+        begin = ask.date_from or FIRST_DAY
+        end = ask.date_to or max(begin, f"{now:%Y-%m-%d}")
+        terms.append(f"submittedDate:[{begin.replace('-', '')}0000 TO {end.replace('-', '')}2359]")
     return " AND ".join(terms)
 
 

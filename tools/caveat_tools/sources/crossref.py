@@ -10,7 +10,7 @@ import httpx2
 
 from caveat_tools.clock import Clock
 from caveat_tools.http import (
-    Answer,
+    HttpAnswer,
     failure,
     get,
     json_or_none,
@@ -56,7 +56,7 @@ class CrossrefSource:
 
     name = "crossref"
     description = (
-        "Crossref, the registry of 160 million DOIs of journals, books and conferences: title, authors, venue, year "
+        "Crossref, the registry of the DOIs of journals, books and conferences: title, authors, venue, year "
         "and, for some, the abstract; without one a result shows only that the work exists. Send the words of a title, "
         "with names of authors if known; matching any of them counts, so look whether the results fit. A result's "
         "date, and a date range, are those of publication."
@@ -111,7 +111,7 @@ class CrossrefSource:
         await self._client.aclose()
 
 
-def _refusal(answer: Answer, now: datetime) -> SourceError:
+def _refusal(answer: HttpAnswer, now: datetime) -> SourceError:
     """Return what an answer with an error status stands for; a 404 in Crossref's own form is a parameter's fault."""
     body = json_or_none(answer)
     text = _failures(body)

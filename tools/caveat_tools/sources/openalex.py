@@ -11,7 +11,7 @@ import httpx2
 
 from caveat_tools.clock import Clock
 from caveat_tools.http import (
-    Answer,
+    HttpAnswer,
     delay,
     failure,
     get,
@@ -67,7 +67,7 @@ class OpenAlexSource:
 
     name = "openalex"
     description = (
-        "OpenAlex, an index of 250 million scholarly works of all fields: title, authors, venue, year and, for about "
+        "OpenAlex, an index of scholarly works of all fields: title, authors, venue, year and, for about "
         "half of them, the abstract; without one a result shows only that the work exists. Send two to six key words; "
         "all of them must occur. A result's date, and a date range, are those of publication."
     )
@@ -122,7 +122,7 @@ class OpenAlexSource:
         await self._client.aclose()
 
 
-def _refusal(answer: Answer, now: datetime) -> SourceError:
+def _refusal(answer: HttpAnswer, now: datetime) -> SourceError:
     """Return what an answer with an error status stands for.
 
     The documentation gives 403 as "slow down" (https://developers.openalex.org/api-reference/errors), and the service
@@ -135,7 +135,7 @@ def _refusal(answer: Answer, now: datetime) -> SourceError:
     if status in {400, 403, 404} and (error_type := _error_type(body)):
         return failure(error_type, message)
     if status == 429 or (status == 403 and text):
-        spent = headers.get("x-ratelimit-remaining", "0").strip() in {"0", "0.0"}
+        spent = not re.fullmatch(r"[1-9][0-9]*", headers.get("x-ratelimit-remaining", "").strip())
         # the reset of a budget that is not spent has nothing to do with this refusal
         wait = retry_after(headers, now) if spent else delay(headers, now)
         return SourceError(
