@@ -208,6 +208,7 @@ class Asked:
         self.stop = Stop()
         self.heard: list[SearchEvent] = []
         self.sent = 0
+        self.status = 200
         client = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
         self.searcher = Searcher(
             [ArxivSource(client, self.clock)],
@@ -222,7 +223,7 @@ class Asked:
 
     def _answer(self, _request: httpx2.Request) -> httpx2.Response:
         self.sent += 1
-        return httpx2.Response(200, content=arxiv_feed(arxiv_entry(TEAS[0])))
+        return httpx2.Response(self.status, content=arxiv_feed(arxiv_entry(TEAS[0])))
 
     def waits(self) -> list[tuple[float, str]]:
         return [(event.seconds, event.reason) for event in self.heard if isinstance(event, SearchWaiting)]
@@ -260,6 +261,15 @@ async def test_a_wait_beyond_the_deadline_is_a_rate_limit_and_not_a_hang() -> No
     assert (asked.sent, asked.clock.slept) == (1, [])
     await asked.clock.sleep(60)
     assert isinstance(await asked.searcher.search("arxiv", Ask("black tea")), Found)
+
+
+async def test_a_failure_without_time_for_a_retry_stays_what_it_was() -> None:
+    """The reader is told of the outage, not of a turn that would have come too late."""
+    asked = Asked(Pace(60))
+    asked.status = 503
+    outcome = await asked.searcher.search("arxiv", Ask("green tea"))
+    assert isinstance(outcome, Failed)
+    assert (outcome.error_type, outcome.attempts, outcome.retry_after_seconds) == ("unavailable", 1, None)
 
 
 async def test_a_stop_ends_the_wait_for_a_turn() -> None:

@@ -204,7 +204,10 @@ def _topic_problem(claim: Claim, material: Material) -> list[str]:
 
 
 def _sources(ledger: Ledger, claims: VerifiedClaims) -> list[ReportSource]:
-    """Return the passages that verified claims quote, in the order of their ids; a work has one first passage."""
+    """Return the passages that verified claims quote, in the order of their ids.
+
+    Of those of one work, all but the first name the first.
+    """
     quoted = {entry.id for own in claims.values() for claim in own.values() for entry in claim.evidence}
     listed: dict[str, str] = {}  # the first id of each work in the list
     sources = []

@@ -49,7 +49,8 @@ class Pace:
         longer than `seconds`. Raises LateTurnError where the turn would come later than `within` (seconds); can be
         cancelled at any time.
         """
-        place, wait = self._queued(clock.monotonic())
+        asked_at = clock.monotonic()
+        place, wait = self._queued(asked_at)
         try:
             if wait > within:
                 raise LateTurnError(wait)
@@ -57,7 +58,7 @@ class Pace:
                 on_wait(wait)
             if not place.done():
                 await _granted(place, within)
-            await self._its_time(clock, clock.monotonic() + within)
+            await self._its_time(clock, asked_at + within)
             yield
         finally:
             self._give_back(place)

@@ -68,9 +68,9 @@ class SearchStarted:
 
 @dataclass(frozen=True, slots=True)
 class SearchWaiting:
-    """Told to the listener before a wait: after a failed attempt, or because the source has asked for patience.
+    """Told to the listener before a wait: after a failed attempt, for patience that the source asked for, for a turn.
 
-    `attempt` is 0 where the wait comes before the request and not after a failed one.
+    `attempt` is 0 where it is not after a failed one.
     """
 
     source: str
@@ -111,7 +111,8 @@ class _Progress:
     passages: list[Passage] = field(default_factory=list)
     total: int | None = None
     attempts: int = 0
-    last_error: str = ""
+    last_error: SourceError | None = None
+    """That of the last attempt at the page that is asked for."""
 
     def add(self, passages: Sequence[Passage]) -> None:
         """Keep those that are new: neither the same passage nor another record of a work that is there already."""
@@ -224,13 +225,10 @@ class Searcher:
                 return refusal
             await self._stop.race(self._pages(desk.source, ask, so_far))
         except Stopped:
-            after = f"; the last attempt: {so_far.last_error}" if so_far.last_error else ""
+            after = f"; the last attempt: {so_far.last_error.message}" if so_far.last_error else ""
             return self._failed(desk, ask, "cancelled", f"stopped before the answer was complete{after}", so_far=so_far)
         except LateTurnError as error:
-            why = f"{name} is asked by turns, and the next one comes in {error.seconds:.0f} s, too late for this search"
-            return self._failed(
-                desk, ask, "rate_limited", why, retryable=True, retry_after=error.seconds, so_far=so_far
-            )
+            return self._too_late(desk, ask, error.seconds, so_far)
         except SourceError as error:
             so_far.add(error.passages)
             return self._given_up(desk, ask, error, so_far)
@@ -281,7 +279,7 @@ class Searcher:
                     return await self._one_page(source, ask, cursor)
             except SourceError as error:
                 so_far.add(error.passages)
-                so_far.last_error = error.message
+                so_far.last_error = error
                 raise
 
         def waiting(wait: Waiting) -> None:
@@ -295,6 +293,7 @@ class Searcher:
                 page, policy=replace(self._policy, deadline=left), clock=self._clock, on_wait=waiting
             )
             so_far.add(answer.passages)
+            so_far.last_error = None
             so_far.total = answer.total if answer.total is not None else so_far.total
             cursor = answer.next_cursor
             if cursor is None or len(so_far.passages) >= ask.limit:
@@ -329,6 +328,14 @@ class Searcher:
         async with httpx2.AsyncClient(transport=stacked(nothing_behind, always, name)) as client:
             await get_json(client, f"http://{name}.invalid/", {}, now=self._clock.now())
         return Page()
+
+    def _too_late(self, desk: _Desk, ask: Ask, seconds: float, so_far: _Progress) -> Failed:
+        """Return the outcome of a search whose next turn would have come too late: for a retry, what failed before."""
+        if so_far.last_error is not None:
+            return self._given_up(desk, ask, so_far.last_error, so_far)
+        name = desk.source.name
+        why = f"{name} is asked by turns, and the next one comes in {seconds:.0f} s, too late for this search"
+        return self._failed(desk, ask, "rate_limited", why, retryable=True, retry_after=seconds, so_far=so_far)
 
     def _given_up(self, desk: _Desk, ask: Ask, error: SourceError, so_far: _Progress) -> Failed:
         now = self._clock.monotonic()
