@@ -37,6 +37,8 @@ URL_VARIABLE: Final = "CAVEAT_CROSSREF_URL"
 DEFAULT_URL: Final = "https://api.crossref.org/works"
 PAGE_SIZE: Final = MAX_RESULTS
 
+_WRONG_QUERY: Final = ("validation-failure", "resource-failure")
+"""The types of message that speak of the request's parameters; any other failure is the service's own."""
 _FIELDS: Final = "DOI,title,subtitle,author,container-title,publisher,published,issued,relation,abstract"
 _SAME_WORK: Final = frozenset({"is-preprint-of", "has-preprint", "is-identical-to"})
 """Relations to another record of the same work; see https://www.crossref.org/documentation/schema-library/."""
@@ -112,11 +114,12 @@ class CrossrefSource:
 
 
 def _refusal(answer: HttpAnswer, now: datetime) -> SourceError:
-    """Return what an answer with an error status stands for; a 404 in Crossref's own form is a parameter's fault."""
+    """Return what an answer with an error status stands for; a 404 can also mean that a parameter is wrong."""
     body = json_or_none(answer)
     text = _failures(body)
-    if text and answer.response.status_code in {400, 404}:
-        return failure("invalid_query", with_service_text(f"answered with status {answer.response.status_code}", text))
+    status = answer.response.status_code
+    if text and status in {400, 404} and body.get("message-type") in _WRONG_QUERY:
+        return failure("invalid_query", with_service_text(f"answered with status {status}", text))
     return refusal(answer, now=now, hint=f"set {URL_VARIABLE} to the list of works", text=text)
 
 
@@ -132,7 +135,8 @@ def _failures(body: Any) -> str:
 
 def _page(body: Any) -> Page:
     if text := _failures(body):
-        raise failure("invalid_query", with_service_text("answered with a failure", text))
+        wrong = body.get("message-type") in _WRONG_QUERY
+        raise failure("invalid_query" if wrong else "unavailable", with_service_text("answered with a failure", text))
     message = body.get("message") if isinstance(body, dict) and body.get("status") == "ok" else None
     items = message.get("items") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(items, list):
