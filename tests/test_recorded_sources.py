@@ -1,11 +1,12 @@
 """Recorded answers of the real services, kept beside the repository, go through the code that will meet them.
 
-Rows of other services than Wikipedia do not apply here: no source of ours asks them yet.
+Rows of services that no source of ours asks do not apply here.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ from _pytest.mark import ParameterSet
 
 from caveat_tools.clock import FakeClock
 from caveat_tools.http import get_json
+from caveat_tools.outcome import MAX_RESULTS
 from caveat_tools.source import Ask, SourceError
+from caveat_tools.sources.arxiv import ArxivSource
+from caveat_tools.sources.crossref import CrossrefSource
+from caveat_tools.sources.openalex import OpenAlexSource
 from caveat_tools.sources.wikipedia import PAGE_SIZE, WikipediaSource
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "recordings" / "sources.jsonl"
@@ -70,6 +75,41 @@ async def test_a_recorded_search_comes_out_as_it_was_labelled(row: dict[str, Any
         assert "<" not in passage.text
         assert "&#" not in passage.text
         assert passage.date is not None
+
+
+SCHOLARLY: dict[str, type[OpenAlexSource | ArxivSource | CrossrefSource]] = {
+    "openalex": OpenAlexSource,
+    "arxiv": ArxivSource,
+    "crossref": CrossrefSource,
+}
+ANOTHER_ENDPOINT = {
+    "se0e4c5c9cd": "/types/tape/works: a plain 404 says that the type in the path is unknown; the path that we ask has "
+    "none, so that its plain 404 is a wrong address",
+}
+"""Rows whose label rests on the address that was asked."""
+
+
+@pytest.mark.parametrize("row", [row for name in SCHOLARLY for row in recorded(name)])
+async def test_a_recorded_list_of_works_comes_out_as_it_was_labelled(row: dict[str, Any]) -> None:
+    """Found with as many works and the same total, empty, or failed with the same kind of error."""
+    expect = row["expect"]
+    async with played(row) as client:
+        source = SCHOLARLY[row["source"]](client, FakeClock())
+        if expect["status"] == "failed":
+            with pytest.raises(SourceError) as caught:
+                await source.page(Ask("tea"), None)
+            expected = "unavailable" if row["id"] in ANOTHER_ENDPOINT else expect["errorType"]
+            assert caught.value.error_type == expected
+            return
+        page = await source.page(Ask("tea"), None)
+    assert page.total == expect["total"] if "total" in expect else page.total is not None
+    assert len(page.passages) == min(expect["count"], MAX_RESULTS)
+    assert expect["status"] == ("found" if page.passages else "empty")
+    for passage in page.passages:
+        assert passage.url.startswith(("https://doi.org/10.", "https://arxiv.org/abs/"))
+        assert passage.identifiers
+        assert not re.search(r"</?(jats|mml|[ib]>)", passage.title + passage.text)
+        assert passage.date is None or re.fullmatch(r"[0-9]{4}(-[0-9]{2}){0,2}", passage.date)
 
 
 @pytest.mark.parametrize("row", recorded("page"))

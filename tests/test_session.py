@@ -118,6 +118,7 @@ async def test_the_report_as_json_has_the_documented_form(ask: Ask) -> None:
         "url": "test:Title",
         "retrievedAt": "",
         "snapshotAgeSeconds": None,
+        "sameWorkAs": None,
     }
     assert body["run"] == {
         "id": "2026-01-02-abc",

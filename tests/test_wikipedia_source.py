@@ -200,7 +200,7 @@ async def test_every_passage_fits_the_wire(extract: str, snippet: str, title: st
 @pytest.mark.parametrize(
     "body",
     [
-        empty_answer(),
+        empty_answer()[1],
         found(),
         {"batchcomplete": "", "query": {"searchinfo": {"totalhits": 0}, "search": []}},
         {"batchcomplete": True},
@@ -343,7 +343,7 @@ async def test_any_json_gives_a_page_or_a_named_failure(body: Any) -> None:
 
 async def test_a_query_that_is_too_long_is_not_sent() -> None:
     """CirrusSearch takes 300 characters; the message says so."""
-    source, seen = mocked(empty_answer())
+    source, seen = mocked(empty_answer()[1])
     with pytest.raises(SourceError) as caught:
         await source.page(Ask("t" * 301), None)
     assert (caught.value.error_type, seen) == ("invalid_query", [])
@@ -390,7 +390,7 @@ async def test_a_wrong_endpoint_names_the_variable_to_set() -> None:
 async def test_a_query_goes_to_the_wikipedia_of_its_script(query: str, language: str) -> None:
     """A single Greek letter in an English query does not count."""
     assert language_of(query) == language
-    source, seen = mocked(empty_answer())
+    source, seen = mocked(empty_answer()[1])
     await source.page(Ask(query), None)
     assert seen[0].url.host == f"{language}.example.org"
 
@@ -401,7 +401,7 @@ async def test_another_address_can_be_asked() -> None:
 
     def handler(request: httpx2.Request) -> httpx2.Response:
         seen.append(request.url)
-        return httpx2.Response(200, content=empty_answer())
+        return httpx2.Response(200, content=empty_answer()[1])
 
     addresses = ("http://wiki.example.org/mirror/{language}/api.php?key=1", "http://other.example.org/", None)
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(handler)) as client:
@@ -417,8 +417,8 @@ async def test_another_address_can_be_asked() -> None:
 
 @pytest.mark.parametrize("url", ["wiki.example.org", "ftp://example.org/", "http://", "http://h:99999/", "http://[::1"])
 def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
-    """The message names the setting and the value."""
+    """The message names the value."""
     client = httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _: httpx2.Response(200)))
-    with pytest.raises(ValueError, match="wikipedia_url") as caught:
+    with pytest.raises(ValueError, match="address") as caught:
         WikipediaSource(client, FakeClock(), base_url=url)
     assert url in str(caught.value)

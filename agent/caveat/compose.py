@@ -210,20 +210,28 @@ def _topic_problem(claim: Claim, material: Material) -> list[str]:
 
 
 def _sources(ledger: Ledger, claims: VerifiedClaims) -> list[ReportSource]:
-    """Return the passages that verified claims quote, in the order of their ids."""
+    """Return the passages that verified claims quote, in the order of their ids.
+
+    Of those of one work, all but the first name the first.
+    """
     quoted = {entry.id for own in claims.values() for claim in own.values() for entry in claim.evidence}
-    return [
-        ReportSource(
-            id=key,
-            source=evidence.source,
-            title=evidence.result.title,
-            url=evidence.result.url,
-            retrieved_at=evidence.retrieved_at,
-            snapshot_age_seconds=evidence.snapshot_age_seconds,
-        )
-        for key, evidence in ledger.evidence.items()
-        if key in quoted
-    ]
+    listed: dict[str, str] = {}  # the first id of each work in the list
+    sources = []
+    for key, evidence in ledger.evidence.items():
+        if key in quoted:
+            first = listed.setdefault(ledger.first_of_work(key), key)
+            sources.append(
+                ReportSource(
+                    id=key,
+                    source=evidence.source,
+                    title=evidence.result.title,
+                    url=evidence.result.url,
+                    retrieved_at=evidence.retrieved_at,
+                    snapshot_age_seconds=evidence.snapshot_age_seconds,
+                    same_work_as=first if first != key else None,
+                )
+            )
+    return sources
 
 
 def _prose(claims: Mapping[str, Claim], synthesis: Synthesis | None, topic: str) -> str | None:

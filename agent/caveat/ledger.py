@@ -94,6 +94,7 @@ class Ledger:
         self.entries: list[Entry] = []
         self.evidence: dict[str, Evidence] = {}
         self._numbers: dict[tuple[str, str, str], str] = {}
+        self._works: dict[str, set[str]] = {}
 
     def plan(self, topics: Iterable[str]) -> tuple[dict[str, str], list[str]]:
         """Add topics; return those named by id, and those for which there was no room. None is ever removed.
@@ -133,12 +134,31 @@ class Ledger:
         """Return the result with its id; the same passage of the same source always has the same one."""
         key = (outcome.source, result.url, result.text)
         if key not in self._numbers:
-            self._numbers[key] = f"S{len(self._numbers) + 1}"
+            number = self._numbers[key] = f"S{len(self._numbers) + 1}"
+            self._add_to_works(number, result.identifiers)
             age = outcome.snapshot_age_seconds if isinstance(outcome, Found) else None
-            numbered = result.model_copy(update={"id": self._numbers[key]})
             retrieved_at = f"{self._now() - timedelta(seconds=age or 0):%Y-%m-%dT%H:%M:%SZ}"
-            self.evidence[numbered.id] = Evidence(numbered, outcome.source, retrieved_at, turn, age)
-        return result.model_copy(update={"id": self._numbers[key]})
+            self.evidence[number] = Evidence(self._named(result, number), outcome.source, retrieved_at, turn, age)
+        return self._named(result, self._numbers[key])
+
+    def _named(self, result: Result, number: str) -> Result:
+        first = self.first_of_work(number)
+        return result.model_copy(update={"id": number, "same_work_as": first if first != number else None})
+
+    def _add_to_works(self, number: str, identifiers: Sequence[str]) -> None:
+        """Enter a work's identifiers under the first evidence of it; one that names two works shows that they are one.
+
+        Each work is a set of identifiers and of the ids of its evidence, under the earliest of these.
+        """
+        names = {number, *identifiers}
+        same = [first for first, known in self._works.items() if known & names]
+        for first in same[1:]:
+            names |= self._works.pop(first)
+        self._works.setdefault(same[0] if same else number, set()).update(names)
+
+    def first_of_work(self, number: str) -> str:
+        """Return the id of the earliest evidence that is of the same work, by what is known up to now."""
+        return next(first for first, known in self._works.items() if number in known)
 
     def texts_shown_before(self, turn: int) -> dict[str, str]:
         """Return by id the text of all evidence that the model had seen when it spoke in `turn`: what it may quote."""

@@ -252,7 +252,8 @@ def _source_list(report: Report) -> str:
     for source in report.sources:
         age = source.snapshot_age_seconds
         stored = "" if age is None else f"; a stored answer, used {age_in_words(age)} later"
-        place = f"{_inline(source.source)}, retrieved {source.retrieved_at}{stored}"
+        same = f"; the same work as {source.same_work_as}" if source.same_work_as else ""
+        place = f"{_inline(source.source)}, retrieved {source.retrieved_at}{stored}{same}"
         rows.append(f"- [{source.id}] {_inline(source.title)} — {_address(source.url)} ({place})")
         rows += [f"  > {_inline(quote)}" for quote in dict.fromkeys(quotes.get(source.id, []))]
     return "\n".join(rows)

@@ -51,7 +51,9 @@ class ReportClaim(Wire):
 
 
 class ReportSource(Wire):
-    """A passage that a verified claim quotes."""
+    """A passage that a verified claim quotes. `same_work_as` names an earlier one in the list that is of the same work:
+    the two are one source.
+    """
 
     id: str
     source: str
@@ -59,6 +61,7 @@ class ReportSource(Wire):
     url: str
     retrieved_at: str
     snapshot_age_seconds: int | None = None
+    same_work_as: str | None = None
 
 
 GapType: TypeAlias = ErrorType | Literal["unverified", "not_attempted", "unreadable"] | EndReason

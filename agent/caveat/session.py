@@ -38,6 +38,7 @@ from caveat.turn import ModelError
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan, parse_faults
 from caveat_tools.outcome import estimated_tokens, to_json
+from caveat_tools.pace import paces_for
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
 from caveat_tools.sources import SourceSettings, open_source
@@ -121,7 +122,15 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         if inject:
             on_event(Notice(f"faults are injected on purpose: {inject}"))
         ledger = Ledger(question, clock.now)
-        searcher = Searcher(ready, clock=clock, snapshots=snapshots, faults=faults, stop=stop, on_event=on_event)
+        searcher = Searcher(
+            ready,
+            clock=clock,
+            snapshots=snapshots,
+            faults=faults,
+            paces=paces_for(clock),
+            stop=stop,
+            on_event=on_event,
+        )
         findings = ReportFindingsTool(ledger)
         own = [RecordedTool(tool, ledger) for tool in tools]
         offered: list[Tool] = [PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, findings]

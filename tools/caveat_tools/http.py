@@ -18,15 +18,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, Literal
+from xml.etree.ElementTree import Element
 
 import httpx2
 
 from caveat_tools.outcome import ERROR_KINDS, ErrorType, clip
+from caveat_tools.safe_xml import parse_xml
 from caveat_tools.source import SourceError
 
 MAX_BODY_BYTES: Final = 5_000_000
 MAX_ERROR_TEXT_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """An answer of any status, its body apart: complete, or as much of a refusal's as arrived."""
+
+    response: httpx2.Response
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,31 @@ class JsonAnswer:
 
     value: Any
     headers: httpx2.Headers
+
+
+async def get(
+    client: httpx2.AsyncClient,
+    url: str,
+    params: Mapping[str, str],
+    *,
+    timeout_seconds: float = 8.0,
+    headers: Mapping[str, str] | None = None,
+    hint: str = "",
+) -> HttpAnswer:
+    """Return what is answered at `url` with `params` added, whatever its status.
+
+    `timeout_seconds` bounds the whole exchange with its body, so that a dribbling server is a time-out. No more than
+    MAX_BODY_BYTES of a body are held, gzip undone; no other content-coding is asked for or taken. `hint` tells
+    how to correct an address that looks wrong. Raises SourceError where no answer came.
+    """
+    try:
+        address = httpx2.URL(url).copy_merge_params(dict(params))
+    except httpx2.InvalidURL as error:
+        raise failure("unavailable", _joined("the address cannot be read", hint)) from error
+    except UnicodeEncodeError as error:
+        raise failure("invalid_query", "the query holds half a character and cannot be sent") from error
+    response, body = await _exchange(client, address, headers, timeout_seconds)
+    return HttpAnswer(response, body)
 
 
 async def get_json(
@@ -50,23 +85,66 @@ async def get_json(
 ) -> JsonAnswer:
     """Return the JSON value at `url` with `params` added, and the answer's headers.
 
-    `timeout_seconds` bounds the whole exchange with its body, so that a dribbling server is a time-out. No more than
-    MAX_BODY_BYTES of a body are held, gzip undone; no other content-coding is asked for or taken. `hint` tells
-    how to correct an address that looks wrong. `error_text` takes the service's own words out of the parsed body of an
-    error status, where it documents a field for them. `now` (aware) is what dates in headers are compared with.
+    `timeout_seconds`, `headers` and `hint` are those of `get`. `error_text` takes the service's own words out of the
+    parsed body of an error status, where it documents a field for them. `now` (aware) is what dates in headers are
+    compared with.
 
     Raises SourceError. NaN and Infinity are read as null, integers of more than 20 digits as floats.
     """
+    answer = await get(client, url, params, timeout_seconds=timeout_seconds, headers=headers, hint=hint)
+    if answer.response.is_success:
+        return JsonAnswer(json_value(answer), answer.response.headers)
+    body = json_or_none(answer)
+    raise refusal(answer, now=now, hint=hint, text=None if body is None else error_text(body))
+
+
+def json_value(answer: HttpAnswer) -> Any:
+    """Return the JSON value of a 2xx answer. Raises SourceError: malformed_response, or unavailable for a web page."""
+    data = _data(answer, "json")
     try:
-        address = httpx2.URL(url).copy_merge_params(dict(params))
-    except httpx2.InvalidURL as error:
-        raise failure("unavailable", _joined("the address cannot be read", hint)) from error
-    except UnicodeEncodeError as error:
-        raise failure("invalid_query", "the query holds half a character and cannot be sent") from error
-    response, body = await _exchange(client, address, headers, timeout_seconds)
-    if response.is_success:
-        return JsonAnswer(_value(response.headers.get("content-type", ""), body), response.headers)
-    raise _refusal(response, address, body, now=now, hint=hint, error_text=error_text)
+        return _parsed(data)
+    except (ValueError, RecursionError) as error:
+        raise failure("malformed_response", "the answer is not valid JSON") from error
+
+
+def json_or_none(answer: HttpAnswer) -> Any:
+    """Return the JSON value of an answer of any status, None where it is none: for the words of a refusal."""
+    try:
+        return _parsed(answer.body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def xml_value(answer: HttpAnswer) -> Element:
+    """Return the root element of a 2xx answer. Raises SourceError as `json_value` does; see `safe_xml` for limits."""
+    data = _data(answer, "xml")
+    try:
+        return parse_xml(data)
+    except ValueError as error:
+        raise failure("malformed_response", f"the answer is not usable XML: {error}") from error
+
+
+def refusal(answer: HttpAnswer, *, now: datetime, hint: str = "", text: str | None = None) -> SourceError:
+    """Return what an answer with an error status stands for; `text` is what the service says of it in its body."""
+    response = answer.response
+    status = response.status_code
+    message = with_service_text(f"answered with status {status}", text)
+    if status in {400, 413, 414, 422}:
+        return failure("invalid_query", message)
+    if status in {401, 402, 403, 407, 451}:
+        return failure("access_denied", message)
+    if status == 408:
+        return failure("timeout", message)
+    if status == 429:
+        return failure("rate_limited", message, retry_after_seconds=retry_after(response.headers, now))
+    if 500 <= status < 600:
+        # not the reset of a rate limit: that also stands in answers which have nothing to do with it
+        return failure("unavailable", message, retry_after_seconds=delay(response.headers, now))
+    redirect = ", a redirect that is not followed" if response.is_redirect else ""
+    address = response.url
+    return failure(
+        "unavailable", _joined(f"{message}{redirect}: {address.host}{address.path} looks like a wrong address", hint)
+    )
 
 
 def failure(error_type: ErrorType, message: str, *, retry_after_seconds: float | None = None) -> SourceError:
@@ -80,10 +158,34 @@ def with_service_text(message: str, text: str | None) -> str:
     return _joined(message, clip(" ".join((text or "").split()), MAX_ERROR_TEXT_CHARS)[0])
 
 
+def service_url(base_url: str, path: str) -> str:
+    """Return the address of a service, completed with `path` where it has none.
+
+    Raises ValueError where it is not an http or https address.
+    """
+    try:
+        url = httpx2.URL(base_url)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"{base_url!r} is not an address: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65_536:
+        raise ValueError(f"{base_url!r} is not an http or https address")
+    return str(url.copy_with(path=path)) if url.path == "/" else base_url
+
+
+def mail_address(contact: str) -> str:
+    """Return the contact where it is a mail address, as services with a pool for polite callers ask for, else ""."""
+    return contact if re.fullmatch(r"[!-?A-~]+@[!-?A-~]+", contact) else ""
+
+
 def user_agent(contact: str = "") -> str:
     """Return the User-Agent of every request to a source, with the user's contact address in it."""
     printable = re.sub(r"[^ -~]", "?", contact.strip() or "not given")  # a header value takes nothing but ASCII
     return f"caveat/{version('caveat')} (research tool; contact: {printable}) httpx2/{httpx2.__version__}"
+
+
+def delay(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the seconds that Retry-After names, and nothing else; `headers` and `now` as for `retry_after`."""
+    return _delay(headers.get("retry-after"), now)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
@@ -92,7 +194,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     Retry-After wins; then RateLimit-Reset and X-RateLimit-Reset (seconds, epoch seconds or epoch milliseconds); then
     both drafts of RateLimit. `headers` are looked up by lower-case name; `now` is aware. There is no upper bound.
     """
-    named = _delay(headers.get("retry-after"), now)
+    named = delay(headers, now)
     for name in ("ratelimit-reset", "x-ratelimit-reset", "x-rate-limit-reset"):
         if named is None:
             named = _reset(headers.get(name), now)
@@ -188,54 +290,24 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _refusal(
-    response: httpx2.Response,
-    address: httpx2.URL,
-    body: bytes,
-    *,
-    now: datetime,
-    hint: str,
-    error_text: Callable[[Any], str | None],
-) -> SourceError:
-    status = response.status_code
-    message = with_service_text(f"answered with status {status}", _error_text(body, error_text))
-    if status in {400, 413, 414, 422}:
-        return failure("invalid_query", message)
-    if status in {401, 402, 403, 407, 451}:
-        return failure("access_denied", message)
-    if status == 408:
-        return failure("timeout", message)
-    if status == 429:
-        return failure("rate_limited", message, retry_after_seconds=retry_after(response.headers, now))
-    if 500 <= status < 600:
-        # not the reset of a rate limit: that also stands in answers which have nothing to do with it
-        return failure("unavailable", message, retry_after_seconds=_delay(response.headers.get("retry-after"), now))
-    redirect = ", a redirect that is not followed" if response.is_redirect else ""
-    return failure(
-        "unavailable", _joined(f"{message}{redirect}: {address.host}{address.path} looks like a wrong address", hint)
-    )
-
-
-def _error_text(body: bytes, error_text: Callable[[Any], str | None]) -> str | None:
-    try:
-        return error_text(_parsed(body))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _value(content_type: str, body: bytes) -> Any:
+def _data(answer: HttpAnswer, expected: Literal["json", "xml"]) -> bytes:
+    """Return the body of a 2xx answer where it may be data of the expected kind."""
+    body = answer.body
     if len(body) > MAX_BODY_BYTES:
         raise failure("malformed_response", f"the answer is larger than {MAX_BODY_BYTES // 1_000_000} MB")
     if not body.strip():
         raise failure("malformed_response", "answered without a body")
-    kind = content_type.partition(";")[0].strip().lower()
-    markup = body.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<")
-    if kind in {"text/html", "application/xhtml+xml"} or (markup and not kind.endswith("json")):
+    kind = answer.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in {"text/html", "application/xhtml+xml"} or _is_page(body, kind, expected):
         raise failure("unavailable", "answered with a web page instead of data: a maintenance page or a bot wall")
-    try:
-        return _parsed(body)
-    except (ValueError, RecursionError) as error:
-        raise failure("malformed_response", "the answer is not valid JSON") from error
+    return body
+
+
+def _is_page(body: bytes, kind: str, expected: Literal["json", "xml"]) -> bool:
+    start = body.removeprefix(b"\xef\xbb\xbf").lstrip()[:20].lower()
+    if expected == "xml":
+        return start.startswith((b"<!doctype html", b"<html"))
+    return start.startswith(b"<") and not kind.endswith("json")
 
 
 def _parsed(body: bytes) -> Any:

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-SOURCE_NAMES: Final = ("local", "wikipedia")
+SOURCE_NAMES: Final = ("local", "wikipedia", "openalex", "arxiv", "crossref")
 """In the order in which they are offered as alternatives."""

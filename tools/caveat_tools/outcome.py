@@ -10,10 +10,12 @@ Python names are snake_case, wire names camelCase; `wire()` gives the wire form.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import SkipJsonSchema
 
 MAX_RESULTS: Final = 8
 MAX_PASSAGE_CHARS: Final = 1_200
@@ -84,13 +86,19 @@ class Wire(BaseModel):
 
 
 class Result(Wire):
-    """One passage of one document. `id` is unique in a run; it is "" until the loop has numbered the turn."""
+    """One passage of one document. `id` is unique in a run; it is "" until the loop has numbered the turn.
+
+    `same_work_as` is the id of an earlier result that is of the same work, so that the two count as one source.
+    """
 
     id: str = ""
     title: Annotated[str, Field(max_length=200)]
     url: Annotated[str, Field(max_length=500)]
     date: str | None = None
     text: Annotated[str, Field(min_length=1, max_length=MAX_PASSAGE_CHARS)]
+    same_work_as: str | None = None
+    identifiers: SkipJsonSchema[tuple[str, ...]] = ()
+    """What the work is known by (`works.py`): kept in snapshots, and not shown to the model."""
 
 
 Results = Annotated[tuple[Result, ...], Field(max_length=MAX_RESULTS)]
@@ -175,11 +183,22 @@ Outcome = Annotated[Found | Empty | Failed, Field(discriminator="status")]
 OUTCOME: Final[TypeAdapter[Found | Empty | Failed]] = TypeAdapter(Outcome)
 
 
+_ABSENT: Final[Mapping[str, Any]] = {"truncated": False, "snapshotAgeSeconds": None, "sameWorkAs": None}
+"""Fields that stand on the wire only where they say something."""
+_INTERNAL: Final = {"__all__": {"identifiers"}}
+
+
 def wire(outcome: Wire) -> dict[str, Any]:
-    """Return the JSON object that the model sees. `truncated` and `snapshotAgeSeconds` stand only where they apply."""
-    body = outcome.model_dump(mode="json", by_alias=True)
-    absent = {"truncated": False, "snapshotAgeSeconds": None}
-    return {key: value for key, value in body.items() if key not in absent or value is not absent[key]}
+    """Return the JSON object that the model sees: without what does not apply, and without identifiers."""
+    body = outcome.model_dump(mode="json", by_alias=True, exclude={"results": _INTERNAL, "partial_results": _INTERNAL})
+    for name in ("results", "partialResults"):
+        if name in body:
+            body[name] = [_applicable(result) for result in body[name]]
+    return _applicable(body)
+
+
+def _applicable(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key not in _ABSENT or value is not _ABSENT[key]}
 
 
 def to_json(body: Any) -> str:

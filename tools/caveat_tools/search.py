@@ -1,7 +1,7 @@
 """Search one source, honestly: guard → wait → retry → source, and always a Found, an Empty or a Failed.
 
     guard     a query that this source has answered already is not sent again; nor is one to a source switched off
-    wait      a source that asked for patience gets it, if the time is there
+    wait      a source that asked for patience gets it, if the time is there; each request waits for its turn (`pace`)
     retry     `retry.with_retries`, per page, so that a page that has arrived is never asked for twice
     source    `Source.page`; its SourceError becomes a Failed that carries what had arrived before
 
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import httpx2
@@ -34,6 +36,7 @@ from caveat_tools.outcome import (
     fitted,
     not_sent,
 )
+from caveat_tools.pace import LateTurnError, Pace, host_of
 from caveat_tools.plain_text import one_line, plain
 from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 from caveat_tools.snapshots import SnapshotKey, Snapshots
@@ -44,6 +47,8 @@ from caveat_tools.transport import stacked
 MAX_PAGES: Final = 5
 CALLS_AT_ONCE: Final = 2
 """Calls to one source at the same time; public services ask for restraint."""
+SHORT_WAIT_SECONDS: Final = 0.5
+"""A wait for a turn that is not worth telling of."""
 
 _ACCESS_FAILURES: Final[frozenset[ErrorType]] = frozenset(
     {"timeout", "unavailable", "rate_limited", "access_denied", "malformed_response"}
@@ -63,7 +68,10 @@ class SearchStarted:
 
 @dataclass(frozen=True, slots=True)
 class SearchWaiting:
-    """Told to the listener before a wait: after a failed attempt, or because the source had asked for patience."""
+    """Told to the listener before a wait: after a failed attempt, for patience that the source asked for, for a turn.
+
+    `attempt` is 0 where it is not after a failed one.
+    """
 
     source: str
     query: str
@@ -103,10 +111,14 @@ class _Progress:
     passages: list[Passage] = field(default_factory=list)
     total: int | None = None
     attempts: int = 0
-    last_error: str = ""
+    last_error: SourceError | None = None
+    """That of the last attempt at the page that is asked for."""
 
     def add(self, passages: Sequence[Passage]) -> None:
-        self.passages += [p for p in dict.fromkeys(passages[: MAX_RESULTS * 2]) if p not in self.passages]
+        """Keep those that are new: neither the same passage nor another record of a work that is there already."""
+        for passage in passages[: MAX_RESULTS * 2]:
+            if not any(passage == kept or passage.identifiers & kept.identifiers for kept in self.passages):
+                self.passages.append(passage)
 
 
 class Searcher:
@@ -119,15 +131,20 @@ class Searcher:
         clock: Clock,
         snapshots: Snapshots,
         faults: FaultPlan,
+        paces: Mapping[str, Pace] = MappingProxyType({}),
         policy: RetryPolicy | None = None,
         stop: Stop | None = None,
         on_event: Callable[[SearchEvent], None] = lambda _: None,
     ) -> None:
-        """Sources keep their order; it is the order in which alternatives are offered."""
+        """Sources keep their order; it is the order in which alternatives are offered.
+
+        `paces` are kept towards the hosts that they are given for.
+        """
         self._desks: Mapping[str, _Desk] = {source.name: _Desk(source) for source in sources}
         self._clock = clock
         self._snapshots = snapshots
         self._faults = faults
+        self._paces = paces
         self._policy = policy or RetryPolicy()
         self._stop = stop or Stop()
         self._on_event = on_event
@@ -208,8 +225,10 @@ class Searcher:
                 return refusal
             await self._stop.race(self._pages(desk.source, ask, so_far))
         except Stopped:
-            after = f"; the last attempt: {so_far.last_error}" if so_far.last_error else ""
+            after = f"; the last attempt: {so_far.last_error.message}" if so_far.last_error else ""
             return self._failed(desk, ask, "cancelled", f"stopped before the answer was complete{after}", so_far=so_far)
+        except LateTurnError as error:
+            return self._too_late(desk, ask, error.seconds, so_far)
         except SourceError as error:
             so_far.add(error.passages)
             return self._given_up(desk, ask, error, so_far)
@@ -253,12 +272,14 @@ class Searcher:
         cursor: str | None = None
 
         async def page() -> Page:
-            so_far.attempts += 1
+            left = self._policy.deadline - (self._clock.monotonic() - started)
             try:
-                return await self._one_page(source, ask, cursor)
+                async with self._turn(source, ask, max(0.0, left)):
+                    so_far.attempts += 1
+                    return await self._one_page(source, ask, cursor)
             except SourceError as error:
                 so_far.add(error.passages)
-                so_far.last_error = error.message
+                so_far.last_error = error
                 raise
 
         def waiting(wait: Waiting) -> None:
@@ -272,6 +293,7 @@ class Searcher:
                 page, policy=replace(self._policy, deadline=left), clock=self._clock, on_wait=waiting
             )
             so_far.add(answer.passages)
+            so_far.last_error = None
             so_far.total = answer.total if answer.total is not None else so_far.total
             cursor = answer.next_cursor
             if cursor is None or len(so_far.passages) >= ask.limit:
@@ -279,6 +301,18 @@ class Searcher:
         if not so_far.passages:
             why = f"{source.name} names ever more pages, and {MAX_PAGES} of them held nothing"
             raise SourceError("malformed_response", why, retryable=True)
+
+    def _turn(self, source: Source, ask: Ask, within: float) -> AbstractAsyncContextManager[None]:
+        """Return the turn at the source's host, where one has to be waited for."""
+        pace = None if source.in_process else self._paces.get(host_of(source.place))
+        if pace is None:
+            return nullcontext()
+
+        def waiting(seconds: float) -> None:
+            if seconds > SHORT_WAIT_SECONDS:
+                self._on_event(SearchWaiting(source.name, ask.query, seconds, f"{source.name} is asked by turns"))
+
+        return pace.turn(self._clock, within=within, on_wait=waiting)
 
     async def _one_page(self, source: Source, ask: Ask, cursor: str | None) -> Page:
         if source.in_process:
@@ -294,6 +328,14 @@ class Searcher:
         async with httpx2.AsyncClient(transport=stacked(nothing_behind, always, name)) as client:
             await get_json(client, f"http://{name}.invalid/", {}, now=self._clock.now())
         return Page()
+
+    def _too_late(self, desk: _Desk, ask: Ask, seconds: float, so_far: _Progress) -> Failed:
+        """Return the outcome of a search whose next turn would have come too late: for a retry, what failed before."""
+        if so_far.last_error is not None:
+            return self._given_up(desk, ask, so_far.last_error, so_far)
+        name = desk.source.name
+        why = f"{name} is asked by turns, and the next one comes in {seconds:.0f} s, too late for this search"
+        return self._failed(desk, ask, "rate_limited", why, retryable=True, retry_after=seconds, so_far=so_far)
 
     def _given_up(self, desk: _Desk, ask: Ask, error: SourceError, so_far: _Progress) -> Failed:
         now = self._clock.monotonic()
@@ -395,7 +437,15 @@ def _results(passages: Sequence[Passage]) -> tuple[tuple[Result, ...], bool]:
         text, cut = clip(plain(passage.text).strip(), MAX_PASSAGE_CHARS)
         if text:
             title = one_line(passage.title, 200) or "(no title)"
-            results.append(Result(title=title, url=one_line(passage.url, 500), date=passage.date, text=text))
+            results.append(
+                Result(
+                    title=title,
+                    url=one_line(passage.url, 500),
+                    date=passage.date,
+                    text=text,
+                    identifiers=tuple(sorted(passage.identifiers)),
+                )
+            )
             anything_cut |= cut
     return tuple(results), anything_cut
 

@@ -33,12 +33,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a document, as its source gives it. `text` may be longer than the wire allows; it is cut there."""
+    """A piece of a document, as its source gives it. `text` may be longer than the wire allows; it is cut there.
+
+    `identifiers` are those of the work that it is of (`works.py`): two passages that share one are of the same work.
+    """
 
     title: str
     url: str
     text: str
     date: str | None = None
+    identifiers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

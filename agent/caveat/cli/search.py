@@ -112,6 +112,7 @@ async def _searched(
                 clock=clock,
                 snapshots=Snapshots([]),
                 faults=faults,
+                paces=paces_for(clock),
                 on_event=lambda event: None if isinstance(event, SearchEnded) else progress(event),
             )
             return await searcher.search(name, ask)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, Protocol
 
 import httpx2
 
@@ -16,11 +17,34 @@ from caveat_tools.http import user_agent
 from caveat_tools.names import SOURCE_NAMES
 from caveat_tools.network import NetworkError, NetworkTransport
 from caveat_tools.source import Source
+from caveat_tools.sources import arxiv, crossref, openalex, wikipedia
 from caveat_tools.sources.local import LocalSource
-from caveat_tools.sources.wikipedia import WikipediaSource, empty_answer
-from caveat_tools.transport import stacked
+from caveat_tools.transport import Answer, stacked
 
-LARGE_FOLDER = 200
+LARGE_FOLDER: Final = 200
+
+
+class _Service(Protocol):
+    def __call__(
+        self, client: httpx2.AsyncClient, clock: Clock, *, base_url: str | None = None, contact: str = ""
+    ) -> Source: ...
+
+
+def _wikipedia(
+    client: httpx2.AsyncClient, clock: Clock, *, base_url: str | None = None, contact: str = ""
+) -> wikipedia.WikipediaSource:
+    """Open Wikipedia, which wants the contact in the User-Agent and nowhere else."""
+    del contact
+    return wikipedia.WikipediaSource(client, clock, base_url=base_url)
+
+
+_SERVICES: Final[Mapping[str, tuple[_Service, Answer]]] = {
+    "wikipedia": (_wikipedia, wikipedia.empty_answer()),
+    "openalex": (openalex.OpenAlexSource, openalex.empty_answer()),
+    "arxiv": (arxiv.ArxivSource, arxiv.empty_answer()),
+    "crossref": (crossref.CrossrefSource, crossref.empty_answer()),
+}
+"""Each source behind HTTP: how it is made, and its answer without a match."""
 
 
 class SourcesError(ValueError):
@@ -67,21 +91,25 @@ async def _opened(
         if settings.docs is None:
             raise SourcesError("the source local needs a folder: name it with --docs")
         return await LocalSource.open(settings.docs, on_progress=_in_tenths(settings.docs, on_progress))
-    if name == "wikipedia":
-        answers = {"empty": ("application/json; charset=utf-8", empty_answer())}
-        try:
-            transport = stacked(NetworkTransport(), faults, name, answers)
-        except NetworkError as error:
-            raise SourcesError(str(error)) from error
-        client = httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent(settings.contact)})
-        try:
-            return WikipediaSource(client, clock, base_url=settings.addresses.get(name))
-        except ValueError as error:
-            await client.aclose()
-            raise SourcesError(str(error)) from error
+    if name in _SERVICES:
+        return await _asked_over_http(name, settings, faults, clock)
     near = difflib.get_close_matches(name, SOURCE_NAMES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise SourcesError(f"there is no source {name!r}; {hint}there are: {', '.join(SOURCE_NAMES)}")
+
+
+async def _asked_over_http(name: str, settings: SourceSettings, faults: FaultPlan, clock: Clock) -> Source:
+    service, empty = _SERVICES[name]
+    try:
+        transport = stacked(NetworkTransport(), faults, name, {"empty": empty})
+    except NetworkError as error:
+        raise SourcesError(str(error)) from error
+    client = httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent(settings.contact)})
+    try:
+        return service(client, clock, base_url=settings.addresses.get(name), contact=settings.contact.strip())
+    except ValueError as error:
+        await client.aclose()
+        raise SourcesError(f"{name}_url: {error}") from error
 
 
 def _in_tenths(folder: Path, on_progress: Callable[[str], None]) -> Callable[[int, int], None]:

@@ -62,9 +62,10 @@ _OUT_OF_TIME: Final = {"cirrussearch-timed-out", "cirrussearch-regex-timed-out"}
 """Warnings in an otherwise good answer: the search stopped early, so that even no match says nothing."""
 
 
-def empty_answer() -> bytes:
-    """Return the body with which the service says that it holds no match."""
-    return b'{"batchcomplete":true,"query":{"searchinfo":{"totalhits":0},"search":[]}}'
+def empty_answer() -> tuple[str, bytes]:
+    """Return the content type and the body with which the service says that it holds no match."""
+    body = b'{"batchcomplete":true,"query":{"searchinfo":{"totalhits":0},"search":[]}}'
+    return "application/json; charset=utf-8", body
 
 
 def language_of(query: str) -> str:
@@ -141,9 +142,9 @@ def _checked(base_url: str) -> str:
     try:
         url = httpx2.URL(base_url.replace("{language}", "en"))
     except httpx2.InvalidURL as error:
-        raise ValueError(f"wikipedia_url: {base_url!r} is not an address: {error}") from error
+        raise ValueError(f"{base_url!r} is not an address: {error}") from error
     if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65_536:
-        raise ValueError(f"wikipedia_url: {base_url!r} is not an http or https address such as {DEFAULT_URL}")
+        raise ValueError(f"{base_url!r} is not an http or https address such as {DEFAULT_URL}")
     return base_url.rstrip("/") + "/w/api.php" if url.path == "/" else base_url
 
 

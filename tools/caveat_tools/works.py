@@ -1,0 +1,102 @@
+"""Scholarly works: the identifiers by which two records are known to be of one work, and the line that names it.
+
+A work has several: a preprint has its arXiv id and, once it is published, a DOI. Two records are of the same work
+where they share one identifier, so that a record which names both brings the other two together.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from caveat_tools.http import failure
+from caveat_tools.plain_text import one_line
+
+MAX_IDENTIFIER_CHARS: Final = 200
+MAX_IDENTIFIERS: Final = 12
+MAX_AUTHORS: Final = 5
+MAX_NAME_CHARS: Final = 80
+MAX_TITLE_CHARS: Final = 300
+
+_DOI: Final = re.compile(r"(?:(?:https?://)?(?:dx\.|www\.)?doi\.org/|doi:\s*)?(?P<doi>10\.[0-9]{4,9}/\S+)")
+_ARXIV_DOI: Final = re.compile(r"10\.48550/arxiv\.(?P<id>.+)")
+_ARXIV: Final = re.compile(
+    r"""(?: (?:https?://)?(?:www\.|export\.)?arxiv\.org/(?:abs|pdf|html)/ | arxiv:\s* )?
+        (?P<id> [0-9]{4}\.[0-9]{4,5} | (?P<archive>[a-z-]+)(?:\.[a-z]{2})?/(?P<number>[0-9]{7}) )
+        (?:v[0-9]+)?(?:\.pdf)?/?""",
+    re.VERBOSE,
+)
+_INSIDE: Final = "-'’."
+_SEVERAL_INSIDE: Final = re.compile(f"[{_INSIDE}]{{2,}}")
+
+
+def doi_identifier(text: str) -> str | None:
+    """Return `doi:10.…` in lower case for a DOI in any of its written forms, None for anything else.
+
+    (DOI Handbook, 2.4: DOIs do not differ by case.) The DOIs that arXiv gives, 10.48550/arXiv.…, are the arXiv id.
+    """
+    match = _DOI.fullmatch(text.strip().lower())
+    if match is None or len(match["doi"]) > MAX_IDENTIFIER_CHARS:
+        return None
+    arxiv = _ARXIV_DOI.fullmatch(match["doi"])
+    return arxiv_identifier(arxiv["id"]) if arxiv else f"doi:{match['doi']}"
+
+
+def arxiv_identifier(text: str) -> str | None:
+    """Return `arxiv:2101.01234` or `arxiv:math/0309136`, without version and subject class, for an id or its address.
+
+    The two forms are those of https://info.arxiv.org/help/arxiv_identifier.html. None for anything else.
+    """
+    match = _ARXIV.fullmatch(text.strip().lower())
+    if match is None:
+        return None
+    return f"arxiv:{match['archive']}/{match['number']}" if match["archive"] else f"arxiv:{match['id']}"
+
+
+def identifiers(*candidates: str | None) -> frozenset[str]:
+    """Return the candidates that are one, at most the first MAX_IDENTIFIERS of them."""
+    return frozenset(list(dict.fromkeys(filter(None, candidates)))[:MAX_IDENTIFIERS])
+
+
+def address_of(identifier: str) -> str:
+    """Return the stable address of a work by its normalised identifier."""
+    kind, _, name = identifier.partition(":")
+    return f"https://{'doi.org' if kind == 'doi' else 'arxiv.org/abs'}/{quote(name, safe='/:;()<>.,_-+')}"
+
+
+def words_of(query: str) -> list[str]:
+    """Return the words of a query, in which nothing is left that a search service could take for an operator.
+
+    A word is letters, marks and digits of any script, with single hyphens, apostrophes and full stops inside. Words
+    that are operators where they stand alone, such as NOT, are still words here.
+    """
+    normal = unicodedata.normalize("NFC", query)
+    kept = "".join(c if c in _INSIDE or unicodedata.category(c)[0] in "LMN" else " " for c in normal)
+    return [word for part in _SEVERAL_INSIDE.split(kept) for each in part.split() if (word := each.strip(_INSIDE))]
+
+
+def searchable(query: str) -> list[str]:
+    """Return the query's words. Raises SourceError (invalid_query) where there is none to look for."""
+    words = words_of(query)
+    if not words:
+        raise failure("invalid_query", "the query holds no word that could be looked for")
+    return words
+
+
+def citation(authors: Sequence[str], title: str, venue: str, date: str | None) -> str:
+    """Return who wrote it, its title, where it appeared and the year, as far as the record tells; "" if it does not.
+
+    Of more than MAX_AUTHORS authors the first are named, followed by "…". `title` may be "" to leave it out.
+    """
+    named = [name for name in (one_line(author, MAX_NAME_CHARS) for author in authors[: MAX_AUTHORS + 1]) if name]
+    people = ", ".join([*named[:MAX_AUTHORS], *(["…"] if len(authors) > MAX_AUTHORS else [])])
+    where = ", ".join(part for part in (one_line(venue, MAX_TITLE_CHARS), (date or "")[:4]) if part)
+    return ". ".join(part for part in (people, one_line(title, MAX_TITLE_CHARS), where) if part)
+
+
+def strings(values: Iterable[object]) -> list[str]:
+    """Return those values that are text with something in it."""
+    return [value for value in values if isinstance(value, str) and value.strip()]
