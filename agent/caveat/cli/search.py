@@ -97,6 +97,7 @@ async def _searched(
     from caveat.progress import Progress  # noqa: PLC0415
     from caveat_tools.clock import SystemClock  # noqa: PLC0415
     from caveat_tools.faults import parse_faults  # noqa: PLC0415
+    from caveat_tools.pace import paces_for  # noqa: PLC0415
     from caveat_tools.search import SearchEnded, Searcher  # noqa: PLC0415
     from caveat_tools.snapshots import Snapshots  # noqa: PLC0415
     from caveat_tools.sources import open_source  # noqa: PLC0415
