@@ -240,6 +240,7 @@ WHOLE = arxiv_feed(arxiv_entry(TEAS[0]))
         WHOLE[:-1],
         WHOLE[: len(WHOLE) // 2],
         WHOLE.replace(b"UTF-8", b"UTF-99"),
+        WHOLE.replace(b"UTF-8", b"UTF-7"),
         WHOLE.replace(b"<title>", b"<title>\xff", 1),
         arxiv_feed().replace(b"<opensearch:totalResults>0</opensearch:totalResults>", b""),
         arxiv_feed().replace(b">0<", b">none<"),

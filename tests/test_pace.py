@@ -78,6 +78,20 @@ async def test_a_queue_that_is_too_long_is_told_at_once() -> None:
     assert [await turn for turn in waiting] == [10, 20]
 
 
+async def test_a_request_that_takes_long_can_make_those_behind_it_too_late() -> None:
+    """A place alone is no turn: its time has to come within what the caller can wait."""
+    pace, clock = Pace(4), FakeClock()
+    async with pace.turn(clock, within=30):
+        second = asyncio.ensure_future(take(pace, clock))
+        third = asyncio.ensure_future(take(pace, clock, within=10))
+        await asyncio.sleep(0)
+        await clock.sleep(20)
+    assert await second == 20
+    with pytest.raises(LateTurnError) as caught:
+        await third
+    assert caught.value.seconds == 4
+
+
 async def test_a_request_that_never_ends_holds_nobody_for_longer_than_he_can_wait() -> None:
     """The wait for a place ends in real time, like the request that has it."""
     pace, clock = Pace(0), FakeClock()

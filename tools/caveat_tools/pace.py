@@ -101,13 +101,10 @@ class Pace:
 
 async def _granted(place: Future[None], within: float) -> None:
     """Wait until somebody gives back the place; in real time, since how long a request takes is real."""
-    deadline = asyncio.timeout(within)
     try:
-        async with deadline:
+        async with asyncio.timeout(within):
             await asyncio.wrap_future(place)
     except TimeoutError:
-        if not deadline.expired():
-            raise  # somebody else's time-out
         raise LateTurnError(within) from None
 
 
