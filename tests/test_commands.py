@@ -329,7 +329,7 @@ def test_help_imports_neither_the_sdk_nor_a_source_nor_the_store(arguments: list
     program = (
         "import sys\nfrom caveat.cli import main\n"
         f"try: main({arguments!r}, prog_name='caveat')\nexcept SystemExit: pass\n"
-        "heavy = {'anthropic', 'httpx2', 'sqlite3', 'pydantic_settings', 'caveat.session', 'caveat_tools.sources'}\n"
+        "heavy = {'anthropic', 'httpx2', 'sqlite3', 'pydantic', 'asyncio', 'caveat.session', 'caveat_tools.sources'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -21,7 +21,6 @@ from caveat_tools.outcome import (
     Failed,
     Found,
     Result,
-    clip,
     estimated_tokens,
     fitted,
     results_of,
@@ -29,6 +28,7 @@ from caveat_tools.outcome import (
     to_json,
     wire,
 )
+from caveat_tools.plain_text import clip
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from caveat.prices import Price, TurnUsage
-from caveat_tools.clock import Clock
+
+if TYPE_CHECKING:
+    from caveat_tools.clock import Clock  # --help shows the limits, and needs no event loop
 
 Limit: TypeAlias = Literal["turns", "calls", "tokens", "cost", "time"]
 

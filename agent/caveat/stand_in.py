@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from caveat_tools.outcome import MAX_QUERY_CHARS, clip
+from caveat_tools.outcome import MAX_QUERY_CHARS
+from caveat_tools.plain_text import clip
 from caveat_tools.source import Ask
 from caveat_tools.words import content_terms, sentences, terms
 

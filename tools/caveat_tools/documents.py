@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from caveat_tools.outcome import MAX_PASSAGE_CHARS, clip
+from caveat_tools.outcome import MAX_PASSAGE_CHARS
+from caveat_tools.plain_text import clip
 from caveat_tools.words import sentence_spans
 
 _ENOUGH_CHARS: Final = 600

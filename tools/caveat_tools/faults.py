@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from caveat_tools.outcome import clip
+from caveat_tools.plain_text import clip
 
 STATUS_FAULTS: Final = ("400", "401", "403", "404", "429", "500", "503", "529")
 FAULTS: Final = ("timeout", "refused", "reset", "dribble", "cut", "html", "badjson", "empty", *STATUS_FAULTS)

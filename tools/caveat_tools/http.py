@@ -23,7 +23,8 @@ from xml.etree.ElementTree import Element
 
 import httpx2
 
-from caveat_tools.outcome import ERROR_KINDS, ErrorType, clip
+from caveat_tools.outcome import ERROR_KINDS, ErrorType
+from caveat_tools.plain_text import clip
 from caveat_tools.safe_xml import parse_xml
 from caveat_tools.source import SourceError
 

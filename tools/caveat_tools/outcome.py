@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
+from caveat_tools.plain_text import clip
+
 MAX_RESULTS: Final = 8
 MAX_PASSAGE_CHARS: Final = 1_200
 MAX_ALTERNATIVES: Final = 3
@@ -220,15 +222,6 @@ def with_results(outcome: Found | Failed, results: tuple[Result, ...], *, trunca
 def estimated_tokens(text: str) -> int:
     """Estimate tokens without a tokenizer: three UTF-8 bytes each, which errs on the high side for most languages."""
     return -(-len(text.encode()) // 3)
-
-
-def clip(text: str, limit: int) -> tuple[str, bool]:
-    """Cut `text` to `limit` characters at a word boundary if one is near; say whether anything was cut."""
-    if len(text) <= limit:
-        return text, False
-    cut = text[: limit - 1]
-    space = cut.rfind(" ", limit - 60 if limit > 120 else 0)
-    return (cut[:space] if space > 0 else cut).rstrip() + "…", True
 
 
 def fitted(outcome: Found | Empty | Failed) -> Found | Empty | Failed:

@@ -1,7 +1,7 @@
 """Text from sources and models, made harmless before it is stored or shown.
 
-`plain` is for storage and terminals, `one_line` for titles and tables, `markdown_text` for reports. All three are pure
-and take time linear in the length of their input.
+`plain` is for storage and terminals, `one_line` for titles and tables, `markdown_text` for reports. All are pure, and
+take time linear in the length of their input.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from typing import Final
-
-from caveat_tools.outcome import clip
 
 MAX_MARKS: Final = 8
 """Combining marks in a row that are kept; no script stacks more, and longer runs paint over neighbouring lines."""
@@ -54,6 +52,15 @@ def plain(text: str) -> str:
     text = _SURROGATE.sub("\ufffd", text)
     text = _POSSIBLE_MARKS.sub(_fewer_marks, text)
     return _JOINER.sub(_joiner_where_needed, text)
+
+
+def clip(text: str, limit: int) -> tuple[str, bool]:
+    """Cut `text` to `limit` characters at a word boundary if one is near; say whether anything was cut."""
+    if len(text) <= limit:
+        return text, False
+    cut = text[: limit - 1]
+    space = cut.rfind(" ", limit - 60 if limit > 120 else 0)
+    return (cut[:space] if space > 0 else cut).rstrip() + "…", True
 
 
 def one_line(text: str, limit: int) -> str:

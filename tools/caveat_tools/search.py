@@ -32,12 +32,11 @@ from caveat_tools.outcome import (
     Failed,
     Found,
     Result,
-    clip,
     fitted,
     not_sent,
 )
 from caveat_tools.pace import LateTurnError, Pace, host_of
-from caveat_tools.plain_text import one_line, plain
+from caveat_tools.plain_text import clip, one_line, plain
 from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 from caveat_tools.snapshots import SnapshotKey, Snapshots
 from caveat_tools.source import Ask, Page, Passage, Source, SourceError

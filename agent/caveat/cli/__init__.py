@@ -5,8 +5,6 @@ Nothing here imports the SDK, a source or the store until a command runs, so tha
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import click
 
 from caveat.cli.ask import ask
@@ -32,7 +30,7 @@ the one before; `caveat config` shows them all, and where each is from.
 
 
 @click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("caveat"), "-V", "--version", prog_name="caveat")
+@click.version_option(None, "-V", "--version", package_name="caveat", prog_name="caveat")
 def main() -> None:
     """Set up what every command needs."""
     begin()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -186,6 +185,8 @@ async def _research(
 
 def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, quiet: bool, verbose: bool) -> Report:
     """Run the research; Ctrl-C once asks for a report of what there is, twice leaves."""
+    import asyncio  # noqa: PLC0415
+
     from caveat.errors import USAGE_ERRORS, NoReportError  # noqa: PLC0415
     from caveat.progress import Progress  # noqa: PLC0415
     from caveat_tools.stop import Stop  # noqa: PLC0415

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -45,6 +44,8 @@ Exit codes:
 def doctor(*, turn: bool, bundle: Path | None, as_json: bool, **flags: Any) -> None:
     """Run all checks side by side and print them in order."""
     settings, origins = read(flags)
+    import asyncio  # noqa: PLC0415
+
     from caveat.diagnosis import diagnose, redacted_report  # noqa: PLC0415
 
     with interrupts_leave():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -69,6 +68,8 @@ def search(  # noqa: PLR0913 - one parameter an option
     """Check the call as the model's would be checked, search, print the outcome."""
     settings, _ = read(flags)
     ask = _checked(query, date_from, date_to, limit)
+    import asyncio  # noqa: PLC0415
+
     with interrupts_leave():
         outcome = asyncio.run(_searched(source, ask, settings, inject, quiet=quiet, verbose=verbose))
     _show(outcome, as_json=as_json)

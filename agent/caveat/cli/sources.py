@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +31,8 @@ Examples:
 def sources(*, as_json: bool, **flags: Any) -> None:
     """Open each source and describe it."""
     settings, _ = read(flags)
+    import asyncio  # noqa: PLC0415
+
     with interrupts_leave():
         rows = asyncio.run(_described(settings))
     if as_json:

@@ -15,7 +15,8 @@ import httpx2
 from caveat_tools.clock import Clock
 from caveat_tools.documents import unescaped
 from caveat_tools.http import JsonAnswer, failure, get_json, retry_after, with_service_text
-from caveat_tools.outcome import MAX_PASSAGE_CHARS, ErrorType, clip
+from caveat_tools.outcome import MAX_PASSAGE_CHARS, ErrorType
+from caveat_tools.plain_text import clip
 from caveat_tools.source import Ask, Page, Passage, SourceError
 
 DEFAULT_URL: Final = "https://{language}.wikipedia.org/w/api.php"
