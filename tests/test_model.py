@@ -475,7 +475,7 @@ async def test_a_server_that_only_sends_pings_is_left_when_the_turns_time_is_up(
 
     reply = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Pings())
     model = ScriptedModel([lambda _: reply]).model(policy=ONCE, turn_seconds=0.05)
-    with pytest.raises(ModelError, match="took longer than 0 s for a turn; use a faster one"):
+    with pytest.raises(ModelError, match="took longer than 0 s for a turn; use a faster model or machine"):
         await model.turn("s", HELLO, [])
 
 

@@ -25,6 +25,7 @@ TRY_NEXT: Final[dict[str, str]] = {
     "malformed_response": "ask again later; {source} sent a damaged answer",
     "budget_exhausted": "ask again with larger limits (--max-turns, --max-calls)",
     "cancelled": "ask again and let the run finish",
+    "finished": "ask about this topic alone",
     "no_report": "ask a larger model, one that is made for tool use",
     "context_full": "ask a narrower question, or give the model a larger context",
 }
@@ -113,7 +114,7 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                     source=None,
                     error_type="not_attempted",
                     why="nothing was searched for this topic" + _because_spent(material.end),
-                    try_next=(_advice(material.end) or "ask about this topic alone",),
+                    try_next=(_advice(material.end),),
                 )
             )
     if material.claims and not any(claims.values()) and not gaps:
@@ -135,7 +136,7 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                 source="run" if material.end.reason == "stopped" else "model",
                 error_type=material.end.reason,
                 why=f"the research did not come to its end: {material.end.detail}",
-                try_next=(_advice(material.end) or "ask again",),
+                try_next=(_advice(material.end),),
             )
         )
     gaps += [
@@ -151,7 +152,7 @@ def _because_spent(end: AgentEnd) -> str:
 
 
 def _advice(end: AgentEnd) -> str:
-    return _raise(end) or TRY_NEXT.get(end.reason, "")
+    return _raise(end) or TRY_NEXT.get(end.reason, "ask again")
 
 
 def _raise(end: AgentEnd) -> str:

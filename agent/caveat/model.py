@@ -116,7 +116,7 @@ class Model:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            hint = f"the model took longer than {self._turn_seconds:.0f} s for a turn; use a faster one"
+            hint = f"the model took longer than {self._turn_seconds:.0f} s for a turn; use a faster model or machine"
             raise ModelError("timeout", hint, retryable=True) from None
         self.answered_by = one_line(str(message.get("model") or self.name), 200)
         return checked_turn(message, self.usage.add(message.get("usage")))
@@ -172,7 +172,7 @@ class Model:
             hint = f"nothing answers at {where}; check the network, or set ANTHROPIC_BASE_URL to a server that runs"
             return ModelError("unavailable", hint, retryable=True)
         if isinstance(error, httpx2.ReadTimeout):
-            hint = f"{where} sent nothing for {STALL_SECONDS:.0f} s; try again later, or use a faster model"
+            hint = f"{where} sent nothing for {STALL_SECONDS:.0f} s; try again later, or use a faster model or machine"
             return ModelError("timeout", hint, retryable=True)
         if isinstance(error, httpx2.TimeoutException):
             return ModelError("timeout", f"{where} did not answer in time; try again later", retryable=True)
