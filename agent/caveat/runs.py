@@ -38,7 +38,10 @@ class RunStore:
     def __init__(self, home: Path | None, run_id: str, on_warning: Callable[[str], None]) -> None:
         home = home or default_home()
         self.folder = folder_of(run_id, home)
-        self._cache = (home / "cache" if home else platformdirs.user_cache_path("caveat")) / "snapshots.sqlite"
+        cache = home / "cache" if home else platformdirs.user_cache_path("caveat")
+        self._cache = cache / "snapshots.sqlite"
+        self.indexes = cache / "indexes"
+        """Where the source local keeps what it has read."""
         self._on_warning = on_warning
         self._is_kept = False
 
