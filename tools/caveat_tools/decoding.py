@@ -16,6 +16,7 @@ _HIGH_LETTERS: Final = re.compile(rb"[\xa8\xb8\xc0-\xff]+")
 _COMMON_LETTERS: Final = frozenset("оеаинт")
 _HAN: Final = re.compile("[\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef\n\r]")
 _COMMON_HAN: Final = re.compile("[\u3000-\u30ff\u4e00-\u7fff]")
+_CYRILLIC_WORD: Final = re.compile("[\u0400-\u045f]{3,}")
 _UNPRINTED: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\ufffd]")
 
 _NAMES: Final = {  # by Python's name of the codec
@@ -119,7 +120,15 @@ def _code_page(data: bytes) -> str | None:
     if codec in _OURS or codec not in _NAMES:
         ours = _ours(data)
         return codec if (ours, codec) == ("koi8-r", "koi8-u") else ours
-    return codec
+    return codec if _is_cyrillic(lines, codec) else "cp1252"
+
+
+def _is_cyrillic(data: bytes, codec: str) -> bool:
+    """Say whether text that is taken for one of the rarer Cyrillic code pages holds words of it; True for others."""
+    if codec not in {"cp866", "iso8859-5"}:
+        return True
+    text = data.decode(codec, "replace")
+    return 2 * sum(map(len, _CYRILLIC_WORD.findall(text))) >= len(text) - len(text.encode("ascii", "ignore"))
 
 
 def _detected(data: bytes) -> str | None:

@@ -85,6 +85,8 @@ class Index:
         self._numbers: list[int] = []
         self._paths: list[str] = []
         self._lock = threading.Lock()
+        self._path = path
+        self._is_damaged = False
         self._connection = sqlite3.connect(path or "", timeout=10, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(path)
@@ -108,6 +110,7 @@ class Index:
                 run(table)
             run(f"PRAGMA user_version = {VERSION}")
             run("COMMIT")
+        run("SELECT rowid FROM passage LIMIT 1").fetchone()  # damage is better met now than in a search
 
     # ---- what is in it
 
@@ -203,9 +206,14 @@ class Index:
         self.passages = sum(last - first + 1 for first, last, _ in by_row)
 
     def close(self) -> None:
-        """Close the file, after the query at hand. Closing twice does nothing."""
+        """Close the file, after the query at hand; one that could not be searched is deleted, to be built anew.
+
+        Closing twice does nothing.
+        """
         with self._lock:
             self._connection.close()
+            if self._is_damaged and self._path is not None:
+                delete_index(self._path)
 
     # ---- search
 
@@ -215,13 +223,19 @@ class Index:
         Raises sqlite3.Error.
         """
         with self._lock:
-            ranked = self._ranked(wanted, names)
-            hits = []
-            for row in ranked[offset : offset + limit]:
-                select = "SELECT place, title, text FROM passage WHERE rowid = ?"
-                place, title, text = self._connection.execute(select, (row,)).fetchone()
-                hits.append(Hit(self._paths[self._numbers[self._document(row)]], place, title, text))
-        return hits, len(ranked)
+            try:
+                ranked = self._ranked(wanted, names)
+                return [self._hit(row) for row in ranked[offset : offset + limit]], len(ranked)
+            except sqlite3.ProgrammingError:  # it is closed
+                raise
+            except sqlite3.DatabaseError:
+                self._is_damaged = True
+                raise
+
+    def _hit(self, row: int) -> Hit:
+        select = "SELECT place, title, text FROM passage WHERE rowid = ?"
+        place, title, text = self._connection.execute(select, (row,)).fetchone()
+        return Hit(self._paths[self._numbers[self._document(row)]], place, title, text)
 
     def _ranked(self, wanted: Sequence[str], names: set[str]) -> list[int]:
         """Return the rows that hold enough of the query by weight, best first; ties in the order of the paths.
@@ -266,6 +280,12 @@ class Index:
     def _document(self, row: int) -> int:
         """Return which document, by first row, a row belongs to."""
         return bisect_right(self._firsts, row) - 1
+
+
+def delete_index(path: Path) -> None:
+    """Delete an index. Processes that have it open keep what they see. Raises OSError."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _reaches(rows: list[int], first: int, last: int) -> bool:

@@ -48,7 +48,7 @@ def _suffixes(named: str) -> frozenset[str]:
 
 
 UNREADABLE: Final = _suffixes(
-    """.doc .dot .rtf .wpd .wps .pages .odt .ott .fodt .xls .xlsx .xlsm .xlsb .ods .numbers .ppt .pptx .pps .odp
+    """.doc .rtf .wpd .wps .pages .odt .ott .fodt .xls .xlsx .xlsm .xlsb .ods .numbers .ppt .pptx .pps .odp
     .mobi .azw .azw3 .djvu .djv .ps .eps .chm .hlp .one .msg .pst .mht .webarchive .xps .oxps"""
 )
 """Documents of kinds that are not read: each could hold evidence."""
@@ -161,10 +161,12 @@ class Reading:
 
 
 _UNSTORED: Final = re.compile("[\ud800-\udfff\0]")  # SQLite takes no lone surrogate, and ends a text at NUL
+_BROKEN: Final = re.compile("[-\u00ad\u2010]\n")
 _HYPHENATED: Final = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[-\u00ad\u2010]\n([^\W\d_]++)")
 
 
 def _body(text: str) -> str:
     """Return the terms of a text; a word that is broken at a line's end is in it as two and as one."""
-    joined = [f"{word[1]}{word[2]}" for word in _HYPHENATED.finditer(text)]
-    return " ".join(terms(" ".join([text, *joined])))
+    if _BROKEN.search(text):
+        text = " ".join([text, *(f"{word[1]}{word[2]}" for word in _HYPHENATED.finditer(text))])
+    return " ".join(terms(text))

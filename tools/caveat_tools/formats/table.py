@@ -22,11 +22,11 @@ def passages(text: str, untitled: str) -> Iterator[tuple[str, str, str]]:
     Names that take more than half a passage are cut at one of them.
     """
     rows = [(line, row) for line, row in _rows(text) if row.strip()]
-    names = _names(rows[0][1]) if rows else ""
+    names = _names(rows[0][1]) if len(rows) > 1 else ""
     head = f"{names}\n" if names else ""
     room = MAX_PASSAGE_CHARS - len(head)
     first, gathered = 0, ""
-    for line, row in rows[1:] if names and len(rows) > 1 else rows:
+    for line, row in rows[1:] if names else rows:
         if gathered and len(gathered) + len(row) > _ROWS_CHARS:
             yield untitled, f":{first}", head + gathered.rstrip("\n")
             gathered = ""

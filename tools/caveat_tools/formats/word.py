@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,11 @@ from caveat_tools.formats import UnreadableError
 from caveat_tools.formats.archive import checked
 
 _COMPOUND_FILE: Final = b"\xd0\xcf\x11\xe0"  # what holds an encrypted .docx, and every .doc
+# mammoth trusts the form of what it reads, and has no error of its own.
+_FROM_DAMAGE: Final = (
+    *(ExpatError, zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, RecursionError),
+    *(AttributeError, IndexError, KeyError, TypeError, ValueError),
+)
 _BLOCK_END: Final = re.compile(r"</(?:p|li|h[1-6]|tr)>")
 _PARAGRAPH_IN_CELL: Final = re.compile(r"(?<=<td>)<p>|(?<=<th>)<p>|</p>(?=</t[dh]>)")
 
@@ -31,8 +37,7 @@ def passages(path: Path, untitled: str) -> Iterator[tuple[str, str, str]]:
         file.seek(0)
         try:
             html = mammoth.convert_to_html(file, convert_image=mammoth.images.img_element(lambda _: {})).value
-        except (ExpatError, zipfile.BadZipFile, KeyError, ValueError, AttributeError, IndexError, TypeError) as error:
-            # mammoth trusts the form of what it reads, and has no error of its own
+        except _FROM_DAMAGE as error:
             raise UnreadableError("it is damaged, or no Word document") from error
     by_paragraph = _BLOCK_END.sub("\\g<0>\n", _PARAGRAPH_IN_CELL.sub("", html.replace("\n", " ")))
     for title, number, text in read_html(by_paragraph).passages(untitled):

@@ -17,6 +17,7 @@ import stat
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from io import BufferedReader
@@ -28,8 +29,8 @@ from filelock import FileLock, Timeout
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.decoding import decode
 from caveat_tools.folder import File, LeftOut, Listing, LocalFolderError, list_folder, shown, shown_kind, too_large
-from caveat_tools.formats import APART, NoTextError, Reading, Row, UnreadableError, kind_of
-from caveat_tools.index import Index, Known, Status
+from caveat_tools.formats import APART, NoTextError, Reading, Row, UnreadableError, kind_of, max_bytes
+from caveat_tools.index import Index, Known, Status, delete_index
 from caveat_tools.source import Ask, Page, Passage, SourceError
 from caveat_tools.words import content_terms, terms
 from caveat_tools.worker import Worker, WorkerStoppedError
@@ -45,6 +46,12 @@ _RACY_NS: Final = 2_000_000_000  # the coarsest time stamps of a file system, th
 _BATCH_FILES: Final = 100
 _BATCH_PASSAGES: Final = 2_000
 _LOCK_SECONDS: Final = 0.1
+_OF_THE_DISK: Final = frozenset(
+    {
+        *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY),
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PERM),
+    }
+)
 _KINDS_NAMED: Final = 10
 
 
@@ -226,20 +233,24 @@ class _Opening:
         name = hashlib.blake2b(os.fsencode(self._folder.resolve()), digest_size=16).hexdigest()
         path = kept_in / f"{name}.sqlite"
         lock = FileLock(path.with_suffix(".lock"))
-        self._acquire(lock)
+        has_waited = self._had_to_wait_for(lock)
         try:
+            if has_waited:
+                listing = list_folder(self._folder)
             _delete_old(kept_in, path, (self._clock.now() - timedelta(days=KEEP_DAYS)).timestamp())
             try:
                 source = self._filled(Index(path), listing)
-            except sqlite3.DatabaseError:
-                _delete(path)
+            except sqlite3.DatabaseError as error:
+                if getattr(error, "sqlite_errorcode", None) in _OF_THE_DISK:
+                    raise
+                delete_index(path)
                 source = self._filled(Index(path), listing)
             os.utime(path)
             return source
         finally:
             lock.release()
 
-    def _acquire(self, lock: FileLock) -> None:
+    def _had_to_wait_for(self, lock: FileLock) -> bool:
         waiting = False
         while True:
             try:
@@ -251,7 +262,7 @@ class _Opening:
                 if self._stopped.wait(_LOCK_SECONDS):
                     raise _StoppedError from None
             else:
-                return
+                return waiting
 
     def _filled(self, index: Index, listing: Listing) -> LocalSource:
         try:
@@ -294,14 +305,14 @@ class _Update:
             return []
         self._index.begin()
         self._index.remove(sorted(gone))
-        started, done, of_bytes = self._clock.monotonic(), 0, sum(file.size for file in changed)
+        started, done, of_bytes = self._clock.monotonic(), 0, sum(map(_bytes_to_read, changed))
         batch_files, batch_position = 0, self._index.position
         try:
             for number, file in enumerate(changed):
                 self._on_progress(Progress(number, len(changed), done, of_bytes, self._clock.monotonic() - started))
                 self._go_on()
                 self._take(file, known.get(file.path))
-                done += file.size
+                done += _bytes_to_read(file)
                 if number - batch_files >= _BATCH_FILES or self._index.position - batch_position >= _BATCH_PASSAGES:
                     self._index.commit()
                     self._index.begin()
@@ -321,7 +332,7 @@ class _Update:
 
     def _take(self, file: File, known: Known | None) -> None:
         """Bring one file into the index, or put down why it cannot be for now."""
-        checked_ns = int(self._clock.now().timestamp() * 1e9)
+        checked_ns, since = int(self._clock.now().timestamp() * 1e9), self._index.position
         try:
             with _opened(self._folder / file.path) as opened:
                 status = os.fstat(opened.fileno())
@@ -331,7 +342,11 @@ class _Update:
                 now = File(file.path, status.st_size, status.st_mtime_ns)
                 self._read(opened, now, checked_ns, known)
         except OSError as error:
+            self._index.drop_since(since)
             self._leave_out(file, f"it cannot be opened: {error.strerror}")
+        except WorkerStoppedError:
+            self._index.drop_since(since)
+            raise
 
     def _leave_out(self, file: File, reason: str, *, may_hold_evidence: bool = True) -> None:
         self._index.remove([file.path])
@@ -395,6 +410,11 @@ class _Update:
         return reading.guess
 
 
+def _bytes_to_read(file: File) -> int:
+    """Return the size of a file, but 0 for one that is too large to be read."""
+    return file.size if file.size <= max_bytes(kind_of(file.path)) else 0
+
+
 def _digest(data: bytes = b"") -> hashlib.blake2b:
     return hashlib.blake2b(data, digest_size=16)
 
@@ -420,18 +440,13 @@ def _is_still(file: File, opened: BufferedReader, path: Path) -> bool:
     return all((each.st_size, each.st_mtime_ns) == (file.size, file.mtime_ns) for each in states)
 
 
-def _delete(path: Path) -> None:
-    """Delete an index. Processes that read it keep what they have open."""
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
 def _delete_old(folder: Path, but: Path, before: float) -> None:
     """Delete the indexes that were last opened before a time (in seconds since 1970)."""
     for path in folder.glob("*.sqlite"):
-        if path != but and path.stat().st_mtime < before:
-            _delete(path)
-            path.with_suffix(".lock").unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another run was faster
+            if path != but and path.stat().st_mtime < before:
+                delete_index(path)
+                path.with_suffix(".lock").unlink()
 
 
 def _nothing_in(folder: Path, source: LocalSource) -> str:
