@@ -21,7 +21,7 @@ from caveat_tools.formats import Row, UnreadableError
 from caveat_tools.source import Ask, Page, SourceError
 from caveat_tools.sources.local import LeftOut, LocalSource, Progress
 from caveat_tools.worker import Worker, WorkerStoppedError
-from made_files import docx, paragraph, pdf
+from made_files import docx, notebook, paragraph, pdf
 
 DAY_NS = 86_400_000_000_000
 
@@ -75,7 +75,7 @@ def index(tmp_path: Path) -> Path:
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
     """A folder of three documents, one of them damaged."""
-    return folder(tmp_path / "docs", {"a.md": "Kariba dam", "b.txt": "Itaipu dam", "c.pdf": b"no PDF"})
+    return folder(tmp_path / "docs", {"a.md": "Kariba dam", "b.txt": "Itaipu dam", "c.ipynb": "no notebook"})
 
 
 async def test_an_unchanged_folder_is_not_read_again(docs: Path, index: Path) -> None:
@@ -84,14 +84,14 @@ async def test_an_unchanged_folder_is_not_read_again(docs: Path, index: Path) ->
     assert read == 3
     again, read, notices = await opened(docs, index)
     assert (read, notices) == (0, [])
-    assert again.left_out == first.left_out == (LeftOut("c.pdf", "it is damaged, or no PDF"),)
+    assert again.left_out == first.left_out == (LeftOut("c.ipynb", "it is damaged, or no notebook"),)
     assert await found(docs, index, "kariba") == await found(docs, None, "kariba")
 
 
 async def test_what_was_added_changed_and_removed_is_known(docs: Path, index: Path) -> None:
     """Only what differs is read, and what is gone is not found any more."""
     await opened(docs, index)
-    folder(docs, {"b.txt": "Hoover dam!!", "new/d.md": "Grand Coulee", "c.pdf": pdf([["Aswan"]])})
+    folder(docs, {"b.txt": "Hoover dam!!", "new/d.md": "Grand Coulee", "c.ipynb": notebook(("code", "Aswan", []))})
     (docs / "a.md").unlink()
     source, read, _ = await opened(docs, index)
     assert (read, source.left_out) == (3, ())
@@ -366,6 +366,8 @@ async def test_cancelling_ends_the_worker_and_keeps_what_is_done(tmp_path: Path,
 async def test_a_folder_of_notes_starts_no_process(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs no worker does not pay for one; where none can be started, the documents that need it are named."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    (docs / "c.ipynb").unlink()
+    folder(docs, {"c.pdf": pdf([["Aswan"]])})
     source, _, _ = await opened(docs, None)
     assert source.documents == 2
     assert source.left_out == (LeftOut("c.pdf", "it cannot be opened: No such file or directory"),)
