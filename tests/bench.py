@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,7 @@ from caveat.session import research
 from caveat_tools.clock import FakeClock
 from caveat_tools.source import Ask
 from caveat_tools.sources.local import LocalSource
+from made_files import docx, epub, notebook, paragraph, pdf
 from recorded import play
 from scripted import ScriptedModel, ScriptedSource, passage, tool_use
 from test_cassettes import SESSIONS
@@ -38,31 +41,86 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-async def folder(files: int, words: int) -> None:
-    """Index a folder and ask it."""
+def prose(chance: random.Random, words: int) -> str:
+    """Return paragraphs of words."""
+    return "\n\n".join(" ".join(chance.choices(WORDS, k=120)) + "." for _ in range(max(1, words // 120)))
+
+
+def mixed(folder: Path) -> int:
+    """Write documents of all formats, and return their size in bytes."""
     chance = random.Random(7)
-    with tempfile.TemporaryDirectory() as name:
-        size = 0
-        for number in range(files):
-            text = "\n\n".join(" ".join(chance.choices(WORDS, k=120)) + "." for _ in range(words // 120))
-            (Path(name) / f"{number}.md").write_text(text)
-            size += len(text.encode())
-        start = time.perf_counter()
-        source = await LocalSource.open(Path(name))
-        took = time.perf_counter() - start
-        print(
-            f"index        {size / 1e6 / took:8.1f} MB/s    "
-            f"({files} files, {size / 1e6:.1f} MB, {source.passages} passages)"
-        )
+    for number in range(60):
+        text = prose(chance, 4_000)
+        lines = [line for paragraph in text.split("\n\n") for line in textwrap.wrap(paragraph, 90)]
+        pages = [lines[start : start + 45] for start in range(0, len(lines), 45)]
+        table = "\n".join(["name,cost,note", *(f"{line},{n},{n * 7}" for n, line in enumerate(lines))])
+        made: dict[str, str | bytes] = {
+            "md": text,
+            "txt": text.encode("cp1251"),
+            "py": "\n".join(f"# {line}" for line in lines),
+            "html": "".join(f"<p>{paragraph}</p>\n" for paragraph in text.split("\n\n")),
+            "csv": table,
+            "pdf": pdf(pages),
+            "docx": docx("".join(map(paragraph, text.split("\n\n")))),
+            "epub": epub({f"{n}.xhtml": f"<p>{part}</p>" for n, part in enumerate(text.split("\n\n"))}),
+            "ipynb": notebook(*(("markdown", part, []) for part in text.split("\n\n"))),
+        }
+        for suffix, content in made.items():
+            (folder / f"{number}.{suffix}").write_bytes(content.encode() if isinstance(content, str) else content)
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+async def formats() -> None:
+    """Index a folder of all formats, then open it again."""
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as index:
+        size = mixed(Path(name))
+        for what in ("index", "again"):
+            start = time.perf_counter()
+            source = await LocalSource.open(Path(name), index=Path(index))
+            took = time.perf_counter() - start
+            print(
+                f"{what}        {size / 1e6 / took:8.1f} MB/s    "
+                f"(all formats, {source.documents} files, {size / 1e6:.1f} MB, {source.passages} passages)"
+            )
+            await source.aclose()
+
+
+async def large() -> None:
+    """Index 50 000 files with 100 000 passages and one of 2 GB, open them again, and ask them."""
+    chance = random.Random(7)
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as index:
+        for number in range(50_000):
+            file = Path(name) / str(number // 500) / f"{number}.md"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(prose(chance, 240))
+        (Path(name) / "video").touch()
+        os.truncate(Path(name) / "video", 2_000_000_000)
+        for what in ("fresh", "again"):
+            start = time.perf_counter()
+            source = await LocalSource.open(Path(name), index=Path(index))
+            print(f"{what}        {time.perf_counter() - start:8.1f} s       ({source.documents} files)")
+            await source.aclose()
+        source = await LocalSource.open(Path(name), index=Path(index))
         waits = []
         for _ in range(200):
             ask = Ask(" ".join(chance.choices(WORDS, k=3)))
             start = time.perf_counter()
             await source.page(ask, None)
             waits.append(1e3 * (time.perf_counter() - start))
-        await source.aclose()
         p95 = statistics.quantiles(waits, n=20)[-1]
-        print(f"search       {statistics.median(waits):8.1f} ms p50  {p95:.1f} ms p95")
+        print(f"search       {statistics.median(waits):8.1f} ms p50  {p95:.1f} ms p95 ({source.passages} passages)")
+        start = time.perf_counter()
+        common = await source.page(Ask("dam1 OR " + " ".join(WORDS[:40])), None)
+        print(f"             {1e3 * (time.perf_counter() - start):8.1f} ms for 41 words ({common.total} found)")
+        await source.aclose()
+        print(
+            f"memory       {peak():8.0f} MB here and {peak(resource.RUSAGE_CHILDREN):.0f} MB in a worker, at the peak"
+        )
+
+
+def peak(of: int = resource.RUSAGE_SELF) -> float:
+    """Return the largest resident size so far in MB, of this process or its ended children."""
+    return resource.getrusage(of).ru_maxrss / 1024
 
 
 async def loop(turns: int) -> None:
@@ -121,11 +179,12 @@ def main() -> None:
     help_command = [sys.executable, "-m", "caveat", "--help"]
     times = [seconds(lambda: subprocess.run(help_command, check=True, capture_output=True)) for _ in range(5)]
     print(f"--help       {1e3 * min(times):8.0f} ms")
-    asyncio.run(folder(300, 6_000))
+    asyncio.run(formats())
+    asyncio.run(large())
     asyncio.run(loop(40))
     asyncio.run(replay())
     quotes()
-    print(f"memory       {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:8.0f} MB at the peak")
+    print(f"memory       {peak():8.0f} MB at the peak")
 
 
 if __name__ == "__main__":

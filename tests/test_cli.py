@@ -384,7 +384,7 @@ def test_ctrl_c_twice_leaves_at_once(docs: Path, tmp_path: Path) -> None:
     for number in range(400):
         (big / f"{number}.md").write_text("The Kariba Dam was finished in 1959. " * 400)
     process = start(big, tmp_path, "--inject", "local:timeout")
-    wait_for(process, "of 400 documents")
+    wait_for(process, "reading big: 400 files, 5.9 MB")
     process.send_signal(signal.SIGINT)
     wait_for(process, "stopping")
     process.send_signal(signal.SIGINT)

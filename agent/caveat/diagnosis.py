@@ -22,7 +22,7 @@ import httpx2
 
 from caveat import prices
 from caveat.model import KEY_VARIABLES, asks_a_server, open_model
-from caveat.runs import cache_folder, runs_folder
+from caveat.places import cache_folder, runs_folder
 from caveat.settings import Origin, Settings
 from caveat.turn import ModelError
 from caveat_tools.clock import SystemClock

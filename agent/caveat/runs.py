@@ -7,34 +7,18 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import platformdirs
-
 from caveat.loop import AgentEnd
+from caveat.places import cache_folder, run_folder
 from caveat.report import Report
 from caveat_tools.clock import Clock
 from caveat_tools.snapshots import Snapshots, SnapshotStore, open_user_cache
-
-
-def runs_folder(home: Path | None) -> Path:
-    """Return the folder that holds a folder for each run; `home` is None for the platform's own folders."""
-    return home / "runs" if home else platformdirs.user_state_path("caveat") / "runs"
-
-
-def folder_of(run_id: str, home: Path | None) -> Path:
-    """Return the folder of a run."""
-    return runs_folder(home) / run_id
-
-
-def cache_folder(home: Path | None) -> Path:
-    """Return the folder of what can be had again: stored answers, indexes of folders."""
-    return home / "cache" if home else platformdirs.user_cache_path("caveat")
 
 
 class RunStore:
     """One run's folder. A disk that cannot be written is a warning: the report still reaches the caller."""
 
     def __init__(self, home: Path | None, run_id: str, on_warning: Callable[[str], None]) -> None:
-        self.folder = folder_of(run_id, home)
+        self.folder = run_folder(run_id, home)
         self._cache = cache_folder(home) / "snapshots.sqlite"
         self._on_warning = on_warning
         self._is_kept = False

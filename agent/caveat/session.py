@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from caveat.runs import RunStore
 from caveat.settings import Settings, read_settings
 from caveat.synthesis import Synthesis, synthesise
 from caveat.turn import ModelError
+from caveat.unread import left_out_on_purpose, unread
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan, parse_faults
 from caveat_tools.outcome import estimated_tokens, to_json
@@ -42,10 +42,8 @@ from caveat_tools.pace import paces_for
 from caveat_tools.search import Searcher
 from caveat_tools.source import Source
 from caveat_tools.sources import SourceSettings, open_source
-from caveat_tools.sources.local import LeftOut, LocalSource
 from caveat_tools.stop import Stop, Stopped
 
-UNREAD_NAMED: Final = 5
 SHRANK: Final = (
     "The model's server counted fewer tokens in a longer conversation: it may have dropped the beginning of it, the "
     "question and the rules included, because its context is too small. Give it a larger one."
@@ -106,13 +104,13 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         notes.append(text)
         on_event(Notice(text))
 
+    store = RunStore(settings.home, run_id, warn)
     async with AsyncExitStack() as resources:
         try:
             ready = await stop.race(_opened(sources, settings.for_sources(), faults, clock, resources, on_event))
         except Stopped:
             raise NoReportError("stopped before anything was searched") from None
-        notes += _left_out_on_purpose(ready)
-        store = RunStore(settings.home, run_id, warn)
+        notes += left_out_on_purpose(ready)
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
         llm = await _model(model, settings, clock, faults, resources, on_event)
@@ -151,7 +149,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         end = await _retrieve(running, offered, clock)
         if end.shrank:
             notes.append(SHRANK)
-        material = Material(question, ledger, findings.claims, findings.notes, end, notes, _unread(ready))
+        material = Material(question, ledger, findings.claims, findings.notes, end, notes, unread(ready))
         synthesis = await _write(running, material)
 
         run = Run(
@@ -271,45 +269,14 @@ async def _opened(
     for source in sources:
         if isinstance(source, str):
             opening = open_source(
-                source, settings, faults=faults, clock=clock, on_progress=lambda text: on_event(Notice(text))
+                source,
+                settings,
+                faults=faults,
+                clock=clock,
+                on_progress=lambda text: on_event(Notice(text)),
+                on_notice=lambda text: on_event(Notice(text)),
             )
             ready.append(await resources.enter_async_context(opening))
         else:
             ready.append(source)
     return ready
-
-
-def _unread(sources: Sequence[Source]) -> list[str]:
-    """Return what `local` could not read: a gap, since nobody knows what is in it."""
-    gaps = [e for s in sources if isinstance(s, LocalSource) for e in s.left_out if e.may_hold_evidence]
-    return [f"{_files(len(gaps))} could not be read: {_named(gaps)}"] if gaps else []
-
-
-def _left_out_on_purpose(sources: Sequence[Source]) -> list[str]:
-    """Return what `local` does not read by design: worth a note, not a gap."""
-    notes = []
-    for source in sources:
-        if isinstance(source, LocalSource):
-            skipped = [entry for entry in source.left_out if not entry.may_hold_evidence]
-            if skipped:
-                notes.append(f"{_files(len(skipped))} left out: {_named(skipped)}.")
-            if source.guessed:
-                files = [f"{path} ({encoding})" for path, encoding in source.guessed.items()]
-                more = f"; and {len(files) - UNREAD_NAMED} more" if len(files) > UNREAD_NAMED else ""
-                notes.append(
-                    f"The encoding is a guess, and letters may be wrong, in {'; '.join(files[:UNREAD_NAMED])}{more}."
-                )
-            if source.other_kinds:
-                kinds = Counter(source.other_kinds).most_common(UNREAD_NAMED)
-                named = ", ".join(f"{count} {kind or 'without a suffix'}" for kind, count in kinds)
-                notes.append(f"Only Markdown, text and HTML are read; files of other kinds were left out: {named}.")
-    return notes
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
-
-
-def _named(entries: Sequence[LeftOut]) -> str:
-    named = "; ".join(f"{entry.path} ({entry.reason})" for entry in entries[:UNREAD_NAMED])
-    return named + (f"; and {len(entries) - UNREAD_NAMED} more" if len(entries) > UNREAD_NAMED else "")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-import platformdirs
 from pydantic import Field, PlainSerializer, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
@@ -26,6 +25,7 @@ from pydantic_settings import (
 )
 
 from caveat.budget import Limits
+from caveat.places import index_folder, user_file
 from caveat_tools.names import SOURCE_NAMES
 from caveat_tools.plain_text import one_line
 from caveat_tools.sources import SourceSettings
@@ -125,6 +125,7 @@ class Settings(BaseSettings):
         addresses = {name: getattr(self, f"{name}_url", None) for name in SOURCE_NAMES}
         return SourceSettings(
             docs=self.docs,
+            index=index_folder(self.home),
             contact=self.contact,
             addresses={name: address for name, address in addresses.items() if address},
         )
@@ -152,11 +153,6 @@ class _Layer:
     kind: str
     values: Mapping[str, Any]
     names: Mapping[str, str]
-
-
-def user_file() -> Path:
-    """Return where the user's own file is, whether it exists or not."""
-    return platformdirs.user_config_path("caveat") / "config.toml"
 
 
 def read_settings(

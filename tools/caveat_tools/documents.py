@@ -1,7 +1,7 @@
-"""Documents: bytes are decoded, Markdown, plain text and HTML are read, and what was read is cut into passages.
+"""Documents: Markdown, reStructuredText, plain text and HTML are read, and what was read is cut into passages.
 
-Passages are 600 to 1 100 characters long where the paragraphs allow; each knows the headings above it and its line.
-Nothing here opens a file.
+Passages are 600 to 1 100 characters long where the paragraphs allow; each knows the headings above it and its place: a
+line, or what else a format counts. Nothing here opens a file. `caveat_tools.formats` builds on it.
 """
 
 from __future__ import annotations
@@ -11,57 +11,17 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from caveat_tools.outcome import MAX_PASSAGE_CHARS
 from caveat_tools.plain_text import clip
 from caveat_tools.words import sentence_spans
 
+Markup = Literal["plain", "markdown", "rst"]
+
 _ENOUGH_CHARS: Final = 600
 _ROOM_CHARS: Final = 1_100
 _LONGEST_HEADING: Final = 120
-
-
-# ---- bytes to text
-
-_WORDS: Final = re.compile(rb"[A-Za-z\xa8\xb8\xc0-\xff]+")
-_HIGH_LETTERS: Final = re.compile(rb"[\xa8\xb8\xc0-\xff]+")
-_COMMON_LETTERS: Final = frozenset("оеаинт")
-
-
-def decode(data: bytes) -> tuple[str, str | None] | None:
-    """Return a document's text with line feeds only, and its encoding if that is a guess; None if it is no text."""
-    text, guess = _decoded(data)
-    if text is None or "\0" in text:
-        return None
-    return text.replace("\r\n", "\n").replace("\r", "\n"), guess
-
-
-def _decoded(data: bytes) -> tuple[str | None, str | None]:
-    """Decode a document: by its byte order mark, else as UTF-8, KOI8-R, Windows-1251 or Windows-1252; None if binary.
-
-    Text that is UTF-8 but for a few broken bytes stays UTF-8, with U+FFFD for those. A Cyrillic code page is taken
-    where at least half of the words with letters beyond ASCII have no letter of ASCII, as in Russian and not in French
-    or German; of the two, the one that gives more of the letters that are common in Russian. Every other encoding comes
-    out as wrong letters of one of them.
-    """
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace"), None
-    if b"\0" in data:
-        return None, None
-    try:
-        return data.decode("utf-8-sig"), None
-    except UnicodeDecodeError:
-        text = data.decode("utf-8-sig", "replace")
-    if text.count("\ufffd") * 10 < len(text) - len(text.encode("ascii", "ignore")):
-        return text, "UTF-8, damaged"
-    words = [word for word in _WORDS.findall(data) if not word.isascii()]
-    cyrillic = [word for word in words if len(word) > 1 and _HIGH_LETTERS.fullmatch(word)]
-    if 2 * len(cyrillic) < len(words) or not words:
-        return data.decode("cp1252", "replace"), "Windows-1252"
-    readings = {"Windows-1251": data.decode("cp1251", "replace"), "KOI8-R": data.decode("koi8-r", "replace")}
-    guess = max(readings, key=lambda name: sum(char in _COMMON_LETTERS for char in readings[name].casefold()))
-    return readings[guess], guess
 
 
 # ---- text to passages
@@ -69,7 +29,7 @@ def _decoded(data: bytes) -> tuple[str | None, str | None]:
 
 @dataclass(slots=True)
 class _Section:
-    """A heading with its path, and the paragraphs below it up to the next heading, each with its 1-based line.
+    """A heading with its path, and the paragraphs below it up to the next heading, each with its place.
 
     Joined, the paragraphs of a section are its text, blank lines included.
     """
@@ -81,23 +41,26 @@ class _Section:
 
 @dataclass(slots=True)
 class Document:
-    """A document that was read: its title, if it names itself, and its sections. Made by `read_text` or `read_html`."""
+    """A document that was read: its title, if it names itself, and its sections.
+
+    Filled by `add_text` or made by `read_html`.
+    """
 
     title: str | None = None
     sections: list[_Section] = field(default_factory=lambda: [_Section()])
     _above: list[tuple[int, str]] = field(default_factory=list)
 
-    def open_section(self, level: int, heading: str, line: int, verbatim: str) -> None:
+    def open_section(self, level: int, heading: str, place: int, verbatim: str) -> None:
         """Begin a section; the first heading of level 1 names a document that has no title yet."""
         while self._above and self._above[-1][0] >= level:
             self._above.pop()
         self._above.append((level, heading))
-        self.sections.append(_Section(tuple(each for _, each in self._above), (line, verbatim)))
+        self.sections.append(_Section(tuple(each for _, each in self._above), (place, verbatim)))
         if level == 1 and self.title is None:
             self.title = heading
 
     def passages(self, untitled: str) -> Iterator[tuple[str, int, str]]:
-        """Yield title, 1-based line and text of each passage, in order.
+        """Yield title, place (a 1-based line, if nothing else was said) and text of each passage, in order.
 
         The title is that of the document, or `untitled`, and the headings above the passage, parted by " › ".
         """
@@ -108,9 +71,9 @@ class Document:
             if not paragraphs and section.own and following.headings[:-1] != section.headings:
                 paragraphs = [section.own]  # a heading with nothing below it is evidence of its own
             title = " › ".join(section.headings if section.headings[:1] == (top,) else (top, *section.headings))
-            for line, text in _grouped(paragraphs):
+            for place, text in _grouped(paragraphs):
                 if text:
-                    yield title, line, text
+                    yield title, place, text
 
 
 def _grouped(paragraphs: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -129,7 +92,7 @@ def _grouped(paragraphs: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     yield first, text.strip()
 
 
-def _pieces(paragraph: str) -> Iterator[str]:
+def pieces(paragraph: str) -> Iterator[str]:
     """Cut a paragraph that is too long for a passage: after a sentence, else at a space, else anywhere."""
     begin, end = 0, len(paragraph.rstrip())
     stops = [stop for _, stop in sentence_spans(paragraph)] if end > MAX_PASSAGE_CHARS else []
@@ -148,39 +111,80 @@ def _pieces(paragraph: str) -> Iterator[str]:
 
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*?)[ \t#]*$")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_UNDERLINE: Final = re.compile(r"([!-/:-@\[-`{-~])\1+\s*$")  # the punctuation that docutils takes for it
 
 
-def read_text(text: str, *, headings: bool) -> Document:
-    """Read plain text, or Markdown if `headings` is set: what starts with # outside a fence opens a section."""
+def read_text(text: str, markup: Markup) -> Document:
+    """Read a text whose places are its lines."""
     document = Document()
+    add_text(document, text, markup)
+    return document
+
+
+def add_text(document: Document, text: str, markup: Markup, place: int | None = None) -> None:
+    """Add a text to a document; all of it stands at `place`, or each paragraph on its line if that is None.
+
+    Sections open at what starts with # outside a fence in Markdown, and at underlined titles in reStructuredText.
+    """
+    lines = text.split("\n")
+    headings = _rst_headings(lines) if markup == "rst" else {}
     fence = ""
     paragraph: list[str] = []
-    began, after_blank = 1, False
+    began, after_blank, titled = 1, False, 0
 
     def close() -> None:
         line = began
-        for piece in _pieces("".join(paragraph)):
+        for piece in pieces("".join(paragraph)):
             blank = len(piece) - len(piece.lstrip())
             if piece.strip():
-                document.sections[-1].paragraphs.append((line + piece.count("\n", 0, blank), piece))
+                document.sections[-1].paragraphs.append((place or line + piece.count("\n", 0, blank), piece))
             line += piece.count("\n")
 
-    for number, line in enumerate(text.split("\n"), start=1):
-        heading = _HEADING.match(line) if headings and not fence and len(line) <= _LONGEST_HEADING else None
+    for number, line in enumerate(lines, start=1):
+        if number <= titled:
+            continue
+        if markup == "markdown" and not fence and len(line) <= _LONGEST_HEADING and (mark := _HEADING.match(line)):
+            headings[number] = len(mark[1]), mark[2], 1
         blank = not line.strip()
-        if heading or (after_blank and not blank):
+        if number in headings or (after_blank and not blank):
             close()
             paragraph, began = [], number
         after_blank = blank
-        if heading:
-            document.open_section(len(heading[1]), heading[2], number, line)
-            began = number + 1
+        if number in headings:
+            level, heading, height = headings[number]
+            verbatim = "\n".join(lines[number - 1 : number - 1 + height])
+            document.open_section(level, heading, place or number, verbatim)
+            titled = number - 1 + height
+            began = titled + 1
             continue
         paragraph.append(line + "\n")
-        if headings and (mark := _FENCE.match(line)) and (not fence or mark[1].startswith(fence)):
+        if markup == "markdown" and (mark := _FENCE.match(line)) and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
     close()
-    return document
+
+
+def _rst_headings(lines: list[str]) -> dict[int, tuple[int, str, int]]:
+    """Return level, title and height in lines of each title, by its first line.
+
+    A title is a line between two rows of the same sign, or before one, that are as long as it is. Levels come from the
+    order in which these styles appear, as reStructuredText has it.
+    """
+    styles: list[tuple[str, bool]] = []
+    found: dict[int, tuple[int, str, int]] = {}
+    for number, (above, title, below) in enumerate(zip(["", *lines], lines, lines[1:], strict=False), start=1):
+        under = _UNDERLINE.match(below)
+        if not under or not title.strip() or _UNDERLINE.match(title) or len(title.strip()) > _LONGEST_HEADING:
+            continue
+        over = _UNDERLINE.match(above)
+        framed = over is not None and above.strip() == below.strip()
+        if len(below.strip()) < len(title.strip()) or not (framed or (title[0] != " " and not above.strip())):
+            continue
+        style = (under[1], framed)
+        if style not in styles:
+            styles.append(style)
+        first = number - 1 if framed else number
+        found[first] = (styles.index(style) + 1, title.strip(), 3 if framed else 2)
+    return found
 
 
 # ---- HTML
@@ -322,7 +326,7 @@ class _HtmlReader:
             self.document.open_section(self._level, heading, self._line, text)
         if text and (not self._level or len(text) > _LONGEST_HEADING):
             paragraphs = self.document.sections[-1].paragraphs
-            paragraphs.extend((self._line, piece) for piece in _pieces(text + "\n\n") if piece.strip())
+            paragraphs.extend((self._line, piece) for piece in pieces(text + "\n\n") if piece.strip())
         if text:
             self._level = 0
         self._block = []

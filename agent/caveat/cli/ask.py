@@ -241,9 +241,9 @@ def _deliver(
 
 
 def _undelivered(report: Report, home: Path | None, why: str | None) -> NoReturn:
-    from caveat.runs import folder_of  # noqa: PLC0415
+    from caveat.places import run_folder  # noqa: PLC0415
 
-    kept = folder_of(report.run.id, home) / "report.md"
+    kept = run_folder(report.run.id, home) / "report.md"
     where = f"; it is kept in {kept}" if kept.exists() else ""
     tell(f"caveat: the report could not be written to standard output ({why}){where}")
     leave(EXIT_NO_REPORT)

@@ -39,7 +39,8 @@ KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def config(*, as_json: bool) -> None:
     """Read the settings as every command does, and print them."""
-    from caveat.settings import FILE_NAME, user_file  # noqa: PLC0415
+    from caveat.places import user_file  # noqa: PLC0415
+    from caveat.settings import FILE_NAME  # noqa: PLC0415
 
     settings, origins = read({})
     rows = shown(settings, origins)

@@ -53,7 +53,8 @@ def _end_with_bug(kind: type[BaseException], error: BaseException, trace: Traceb
 
 def read(flags: dict[str, Any]) -> tuple[Settings, dict[str, Origin]]:
     """Return the settings of this call, and where each is from. A setting that cannot be used is a usage error."""
-    from caveat.settings import SettingsError, read_settings, user_file  # noqa: PLC0415
+    from caveat.places import user_file  # noqa: PLC0415
+    from caveat.settings import SettingsError, read_settings  # noqa: PLC0415
 
     try:
         return read_settings(flags, folder=Path.cwd(), file=user_file())

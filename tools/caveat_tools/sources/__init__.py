@@ -13,6 +13,7 @@ import httpx2
 
 from caveat_tools.clock import Clock
 from caveat_tools.faults import FaultPlan
+from caveat_tools.folder_progress import spoken
 from caveat_tools.http import user_agent
 from caveat_tools.names import SOURCE_NAMES
 from caveat_tools.network import NetworkError, NetworkTransport
@@ -20,8 +21,6 @@ from caveat_tools.source import Source
 from caveat_tools.sources import arxiv, crossref, openalex, wikipedia
 from caveat_tools.sources.local import LocalSource
 from caveat_tools.transport import Answer, stacked
-
-LARGE_FOLDER: Final = 200
 
 
 class _Service(Protocol):
@@ -55,11 +54,13 @@ class SourcesError(ValueError):
 class SourceSettings:
     """What opening a source may need to know.
 
-    `docs` is the folder for `local`; `contact` is the user's address, for the services that want one; `addresses` are
-    base URLs by source, where they are not the public ones.
+    `docs` is the folder for `local`, and `index` the folder in which it keeps what it has read for later runs (None:
+    nowhere); `contact` is the user's address, for the services that want one; `addresses` are base URLs by source,
+    where they are not the public ones.
     """
 
     docs: Path | None = None
+    index: Path | None = None
     contact: str = ""
     addresses: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,25 +73,29 @@ async def open_source(
     faults: FaultPlan,
     clock: Clock,
     on_progress: Callable[[str], None] = lambda _: None,
+    on_notice: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Source]:
     """Open a built-in source by name, and close it afterwards.
 
+    `on_progress` is told how far the reading of a folder is, now and then; `on_notice` what the user should know.
     Raises SourcesError, or LocalFolderError where the folder cannot be used.
     """
-    source = await _opened(name, settings, faults, clock, on_progress)
+    if name == "local":
+        if settings.docs is None:
+            raise SourcesError("the source local needs a folder: name it with --docs")
+        told = spoken(settings.docs, on_progress)
+        source: Source = await LocalSource.open(
+            settings.docs, index=settings.index, clock=clock, on_progress=told, on_notice=on_notice
+        )
+    else:
+        source = await _service(name, settings, faults, clock)
     try:
         yield source
     finally:
         await source.aclose()
 
 
-async def _opened(
-    name: str, settings: SourceSettings, faults: FaultPlan, clock: Clock, on_progress: Callable[[str], None]
-) -> Source:
-    if name == "local":
-        if settings.docs is None:
-            raise SourcesError("the source local needs a folder: name it with --docs")
-        return await LocalSource.open(settings.docs, on_progress=_in_tenths(settings.docs, on_progress))
+async def _service(name: str, settings: SourceSettings, faults: FaultPlan, clock: Clock) -> Source:
     if name in _SERVICES:
         return await _asked_over_http(name, settings, faults, clock)
     near = difflib.get_close_matches(name, SOURCE_NAMES, n=1)
@@ -110,14 +115,3 @@ async def _asked_over_http(name: str, settings: SourceSettings, faults: FaultPla
     except ValueError as error:
         await client.aclose()
         raise SourcesError(f"{name}_url: {error}") from error
-
-
-def _in_tenths(folder: Path, on_progress: Callable[[str], None]) -> Callable[[int, int], None]:
-    """Return a listener that tells of a large folder in ten steps and of a small one once."""
-
-    def progress(done: int, total: int) -> None:
-        step = max(1, total // 10) if total >= LARGE_FOLDER else total
-        if done % step == 0 or done == total:
-            on_progress(f"reading {folder}: {done} of {total} documents")
-
-    return progress

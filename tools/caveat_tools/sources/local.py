@@ -1,6 +1,7 @@
-"""The user's own documents: a folder of Markdown, text and HTML, searched with SQLite FTS5 inside the process.
+"""The user's own documents: a folder, searched with SQLite FTS5 inside the process.
 
-Documents are read and cut into passages by `caveat_tools.documents`. A query finds passages that hold most of it,
+Which files count is decided by `caveat_tools.folder`, how they are read by `caveat_tools.formats`, and the index is
+`caveat_tools.index`; this module keeps the index up with the folder. A query finds passages that hold most of it,
 weighed by how rare its words are in the folder, so that a question about something the folder does not mention is
 answered with "no match" and not with whatever shares a common word with it. Nothing depends on the place of the folder,
 the time stamps or the order in which the file system lists its files.
@@ -9,52 +10,49 @@ the time stamps or the order in which the file system lists its files.
 from __future__ import annotations
 
 import asyncio
-import math
+import hashlib
 import os
 import sqlite3
 import stat
 import threading
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
-from caveat_tools.documents import decode, read_html, read_text
-from caveat_tools.plain_text import one_line
+from filelock import FileLock, Timeout
+
+from caveat_tools.clock import Clock, SystemClock
+from caveat_tools.decoding import decode
+from caveat_tools.folder import File, LeftOut, Listing, LocalFolderError, list_folder, shown, shown_kind, too_large
+from caveat_tools.folder_progress import Progress
+from caveat_tools.formats import APART, NoTextError, Reading, Row, UnreadableError, kind_of, max_bytes
+from caveat_tools.index import Index, Known, Status, delete_index
 from caveat_tools.source import Ask, Page, Passage, SourceError
 from caveat_tools.words import content_terms, terms
+from caveat_tools.worker import Worker, WorkerStoppedError
 
-MARKDOWN: Final = frozenset({".md", ".markdown", ".mdown"})
-TEXT: Final = frozenset({".txt", ".text"})
-HTML: Final = frozenset({".html", ".htm", ".xhtml"})
-MAX_FILE_BYTES: Final = 20_000_000
+__all__ = ["LeftOut", "LocalFolderError", "LocalSource"]
 
-_CANDIDATES: Final = 200
-_ENOUGH_OF_QUERY: Final = 0.6
-_ELSEWHERE: Final = 0.5  # what a term counts that stands in another passage of the same document
-_SENTENCE_TERMS: Final = 12  # a passage with fewer is a heading, a menu or a list of links
-_MAX_PATH_CHARS: Final = 400  # as shown: with its line it has to fit an address
-_MAX_KIND_CHARS: Final = 20
+KEEP_DAYS: Final = 180
+"""After how many days an index that nobody has opened is deleted."""
+
+_IN_PROCESS_BYTES: Final = 500_000  # a larger text is read by the worker, which an interrupt can end at once
+_SNIFFED_BYTES: Final = 8_192
+_RACY_NS: Final = 2_000_000_000  # the coarsest time stamps of a file system, those of FAT
+_BATCH_FILES: Final = 100
+_BATCH_PASSAGES: Final = 2_000
+_LOCK_SECONDS: Final = 0.1
+_OF_THE_DISK: Final = frozenset(
+    {
+        *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY),
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PERM),
+    }
+)
 _KINDS_NAMED: Final = 10
-
-
-class LocalFolderError(ValueError):
-    """The folder cannot be searched. The message is one sentence for the user: what is wrong and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A file or folder that was not read: its path inside the folder, on one line, and a clause why.
-
-    `may_hold_evidence` is False for what is left out on purpose: links, pipes and the like, and files without any text.
-    """
-
-    path: str
-    reason: str
-    may_hold_evidence: bool = field(default=True, kw_only=True)
 
 
 class LocalSource:
@@ -64,48 +62,79 @@ class LocalSource:
     accepts_dates = False
     in_process = True
 
-    def __init__(self, folder: Path) -> None:
-        """Make an empty index; `open` fills it."""
-        self.documents = 0
-        """How many files have at least one passage in the index."""
-        self.passages = 0
-        self.left_out: tuple[LeftOut, ...] = ()
-        """What could not be read, by path."""
-        self.guessed: dict[str, str] = {}
-        """The encoding of each file that is not sound UTF-8 or marked UTF-16, by path: a guess, and it can be wrong."""
-        self.other_kinds: dict[str, int] = {}
-        """How many files are of a kind that is not read, by lower-case suffix ("" for files without one)."""
+    def __init__(self, folder: Path, index: Index, listing: Listing, unread: Iterable[LeftOut]) -> None:
+        """Take an index that is up with the folder, and what could not be read although it may be another time."""
         self._folder = folder
-        self._last_rows: list[int] = []  # of each document; its passages follow each other
-        self._lock = threading.Lock()
-        self._index = _empty_index()
+        self._index = index
+        remarks = index.remarks()
+        left_out = [
+            LeftOut(shown(each.path), each.reason, may_hold_evidence=each.status == "unread")
+            for each in remarks
+            if each.reason is not None
+        ]
+        self.left_out = tuple(sorted([*listing.left_out, *unread, *left_out], key=lambda each: each.path))
+        """What could not be read, or only in part, by path."""
+        self.guessed = {shown(each.path): each.guess for each in remarks if each.guess is not None}
+        """The encoding of each file that is not sound UTF-8 or marked UTF-16, by path: a guess, and it can be wrong."""
+        self.hidden = tuple(listing.hidden)
+        """Files and folders left out because their names begin with a dot; folders end in a slash and count once."""
+        self.ignored = tuple(listing.ignored)
+        """Files and folders left out because a `.gitignore` in the folder excludes them, likewise."""
+        others = Counter(shown_kind(each.path) for each in remarks if each.status == "other")
+        self.other_kinds = dict(sorted((listing.other_kinds + others).items()))
+        """How many files are no text and no document, by lower-case suffix ("" for files without one)."""
 
     @classmethod
     async def open(
-        cls, folder: Path, *, on_progress: Callable[[int, int], None] = lambda _done, _of: None
+        cls,
+        folder: Path,
+        *,
+        index: Path | None = None,
+        clock: Clock | None = None,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_notice: Callable[[str], None] = lambda _: None,
     ) -> LocalSource:
-        """Read the folder and return it, ready to be asked.
+        """Read the folder, or what has changed in it, and return it, ready to be asked.
 
-        `on_progress` is called on the event loop with the files done and the files in all, after each file. The work
-        is done in threads; a cancelled task stops after the file at hand. Raises LocalFolderError.
+        `index` is a folder in which the index is kept for the next time; None keeps it no longer than the source. An
+        index there that is damaged or of another version is built anew; if none can be kept there, `on_notice` is told
+        why. `on_progress` is told before the first file and after each, if there is anything to read. Both are called
+        on the event loop; the work is done in a thread and, for large files and formats other than text, in a process.
+
+        A cancelled task stops within about a second and leaves no process behind; what was read is kept.
+        Raises LocalFolderError.
         """
-        listing = await asyncio.to_thread(_list, folder)
-        async with AsyncExitStack() as undo:
-            source = cls(folder)
-            undo.push_async_callback(source.aclose)
-            left_out = list(listing.left_out)
-            for done, path in enumerate(listing.documents, start=1):
-                unread = await asyncio.to_thread(source._add, path)
-                if unread:
-                    left_out.append(unread)
-                on_progress(done, len(listing.documents))
-            source.left_out = tuple(sorted(left_out, key=lambda each: each.path))
-            source.other_kinds = listing.other_kinds
-            if not source.documents:
-                raise LocalFolderError(_nothing_in(folder, source))
-            await asyncio.to_thread(source._finish)
-            undo.pop_all()
+        loop = asyncio.get_running_loop()
+        opening = _Opening(
+            folder,
+            index,
+            clock or SystemClock(),
+            lambda progress: loop.call_soon_threadsafe(on_progress, progress),
+            lambda text: loop.call_soon_threadsafe(on_notice, text),
+        )
+        work = asyncio.ensure_future(asyncio.to_thread(opening.run))
+        try:
+            source = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            opening.stop()
+            await asyncio.wait({work})
+            if not work.cancelled() and work.exception() is None:
+                await work.result().aclose()
+            raise
+        if not source.documents:
+            await source.aclose()
+            raise LocalFolderError(_nothing_in(folder, source))
         return source
+
+    @property
+    def documents(self) -> int:
+        """How many files have at least one passage in the index."""
+        return self._index.documents
+
+    @property
+    def passages(self) -> int:
+        """How many passages are in the index."""
+        return self._index.passages
 
     @property
     def place(self) -> str:
@@ -129,220 +158,295 @@ class LocalSource:
         names = set(terms(capitals)).intersection(wanted)
         if not wanted:
             raise SourceError("invalid_query", "the query holds no word", retryable=False)
+        offset = int(cursor or 0)
         try:
-            return await asyncio.to_thread(self._search, wanted, names, ask.limit, int(cursor or 0))
+            hits, total = await asyncio.to_thread(self._index.search, wanted, names, ask.limit, offset)
         except sqlite3.DatabaseError as error:
             raise SourceError("unavailable", f"the index cannot be read: {error}", retryable=True) from error
+        passages = tuple(Passage(title=hit.title, url=f"{hit.path}{hit.place}", text=hit.text) for hit in hits)
+        end = offset + len(hits)
+        return Page(passages, total=total, next_cursor=str(end) if end < total else None)
 
     async def aclose(self) -> None:
-        """Close the index, after the file or query at hand. Closing twice is fine."""
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
-        with self._lock:
-            self._index.close()
-
-    def _finish(self) -> None:
-        with self._lock:
-            self._index.execute("INSERT INTO passage(passage) VALUES ('optimize')")
-            self._index.execute("COMMIT")
-
-    def _add(self, path: str) -> LeftOut | None:
-        """Index one file, or return that and why it is left out."""
-        shown = _shown(path)
-        read = _text_of(self._folder / path, shown)
-        if isinstance(read, LeftOut):
-            return read
-        text, guess = read
-        suffix = Path(path).suffix.lower()
-        document = read_html(text) if suffix in HTML else read_text(text, headings=suffix in MARKDOWN)
-        if guess:
-            self.guessed[shown] = guess
-        rows = [
-            (" ".join(terms(title)), body, shown, line, title, passage)
-            for title, line, passage in document.passages(untitled=Path(shown).stem)
-            if (body := " ".join(terms(passage)))
-        ]
-        if not rows:
-            return LeftOut(shown, "it holds no text", may_hold_evidence=False)
-        with self._lock:
-            self._index.executemany("INSERT INTO passage VALUES (?, ?, ?, ?, ?, ?)", rows)
-        self.documents += 1
-        self.passages += len(rows)
-        self._last_rows.append(self.passages)
-        return None
-
-    def _search(self, wanted: list[str], names: set[str], limit: int, offset: int) -> Page:
-        with self._lock:
-            ranked = self._ranked(wanted, names)
-            shown = ranked[offset : offset + limit]
-            rows = [
-                self._index.execute("SELECT title, path, line, text FROM passage WHERE rowid = ?", (row,)).fetchone()
-                for row in shown
-            ]
-        passages = tuple(Passage(title=title, url=f"{path}:{line}", text=text) for title, path, line, text in rows)
-        end = offset + len(shown)
-        return Page(passages, total=len(ranked), next_cursor=str(end) if end < len(ranked) else None)
-
-    def _ranked(self, wanted: list[str], names: set[str]) -> list[int]:
-        """Return the rows that hold enough of the query by weight, best first; ties in the order of the files.
-
-        What stands elsewhere in the same document counts half. Passages too short for a sentence come last. Where none
-        holds enough, those have to do that hold every name and half of the words: a passage too many does less harm
-        than the word that there is none.
-        """
-        # A term is letters, digits and marks only: inside quotes no term can be FTS5 syntax.
-        match = {term: f'"{term}"' for term in wanted}
-        select = "SELECT rowid FROM passage WHERE passage MATCH ? ORDER BY rowid"
-        holding = {term: [row for (row,) in self._index.execute(select, (match[term],))] for term in wanted}
-        weights = {term: _weight(len(rows), self.passages) for term, rows in holding.items()}
-        enough = _ENOUGH_OF_QUERY * math.fsum(weights.values())
-        candidates = self._index.execute(
-            "SELECT rowid, body FROM passage WHERE passage MATCH ? ORDER BY rank, rowid LIMIT ?",
-            (" OR ".join(match.values()), _CANDIDATES),
-        ).fetchall()
-        long: list[int] = []
-        short: list[int] = []
-        weak: list[int] = []
-        for row, body in candidates:
-            first, last = self._document(row)
-            held = math.fsum(
-                weights[term] * (1.0 if _reaches(rows, row, row) else _ELSEWHERE)
-                for term, rows in holding.items()
-                if _reaches(rows, first, last)
-            )
-            if held >= enough:
-                (short if len(body.split()) < _SENTENCE_TERMS else long).append(row)
-            else:
-                there = {term for term, rows in holding.items() if _reaches(rows, row, row)}
-                if names <= there and len(there) >= max(2, len(wanted) / 2):
-                    weak.append(row)
-        return long + short or weak
-
-    def _document(self, row: int) -> tuple[int, int]:
-        """Return the first and the last row of the document that a row belongs to."""
-        number = bisect_left(self._last_rows, row)
-        return (self._last_rows[number - 1] + 1 if number else 1), self._last_rows[number]
+        """Close the index, after the query at hand. Closing twice is fine."""
+        await asyncio.to_thread(self._index.close)
 
 
-def _reaches(rows: list[int], first: int, last: int) -> bool:
-    """Say whether one of the sorted rows lies between two rows, both included."""
-    at = bisect_left(rows, first)
-    return at < len(rows) and rows[at] <= last
+class _StoppedError(Exception):
+    """The opening was told to stop."""
 
 
-def _weight(holding: int, of: int) -> float:
-    """Return 1 plus the idf of a term that `holding` of `of` passages hold: largest for none.
+class _Opening:
+    """One opening of a folder, in a thread: `run` does the work, `stop` ends it from another thread."""
 
-    In a small folder the idf alone would let one word that it lacks outweigh all the others.
-    """
-    return 1 + math.log(1 + (of - holding + 0.5) / (holding + 0.5))
+    def __init__(
+        self,
+        folder: Path,
+        kept_in: Path | None,
+        clock: Clock,
+        on_progress: Callable[[Progress], object],
+        on_notice: Callable[[str], object],
+    ) -> None:
+        self._folder = folder
+        self._kept_in = kept_in
+        self._clock = clock
+        self._on_progress = on_progress
+        self._on_notice = on_notice
+        self._stopped = threading.Event()
+        self._worker = Worker()
 
+    def stop(self) -> None:
+        """Have `run` end soon, with _StoppedError."""
+        self._stopped.set()
+        self._worker.stop()
 
-def _empty_index() -> sqlite3.Connection:
-    """Return an in-memory index within an open transaction. `heading` and `body` are terms, parted by spaces."""
-    index = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    # The ascii tokenizer parts at ASCII punctuation and spaces alone, so it takes terms of every script as they are.
-    index.execute(
-        "CREATE VIRTUAL TABLE passage USING fts5"
-        "(heading, body, path UNINDEXED, line UNINDEXED, title UNINDEXED, text UNINDEXED, tokenize = 'ascii')"
-    )
-    index.execute("INSERT INTO passage(passage, rank) VALUES ('rank', 'bm25(2.0, 1.0)')")
-    index.execute("BEGIN")
-    return index
-
-
-# ---- which files
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    documents: list[str]
-    left_out: list[LeftOut]
-    other_kinds: dict[str, int]
-
-
-def _list(folder: Path) -> _Listing:
-    """List the files of a folder by relative POSIX path, without hidden ones; links to folders are not followed."""
-    named = _shown(str(folder))
-    try:
-        os.scandir(folder).close()
-    except FileNotFoundError as error:
-        raise LocalFolderError(f"{named} does not exist: name a folder of Markdown, text or HTML files.") from error
-    except NotADirectoryError as error:
-        raise LocalFolderError(f"{named} is a file: name the folder that it is in.") from error
-    except OSError as error:
-        raise LocalFolderError(f"{named} cannot be opened ({error.strerror}): check its permissions.") from error
-    documents: list[str] = []
-    left_out: list[LeftOut] = []
-    others: Counter[str] = Counter()
-    waiting = [""]  # not os.walk, which calls itself for each level and so ends in a RecursionError before Python 3.12
-    while waiting:
-        parent = waiting.pop()
+    def run(self) -> LocalSource:
+        """Return the source. Raises LocalFolderError or _StoppedError."""
+        listing = list_folder(self._folder)
         try:
-            entries = _entries(folder / parent)
-        except OSError as error:
-            left_out.append(LeftOut(_shown(parent), f"it cannot be opened: {error.strerror}"))
-            continue
-        for name, is_folder, is_link in entries:
-            path = f"{parent}/{name}" if parent else name
-            suffix = Path(name).suffix.lower()
-            if is_folder and is_link:
-                left_out.append(LeftOut(_shown(path), "it is a link to a folder", may_hold_evidence=False))
-            elif is_folder:
-                waiting.append(path)
-            elif suffix in MARKDOWN | TEXT | HTML:
-                documents.append(path)
+            if self._kept_in is not None and listing.files:
+                try:
+                    return self._kept(listing, self._kept_in)
+                except (sqlite3.Error, OSError, NotImplementedError) as error:
+                    self._on_notice(f"the index of {shown(str(self._folder))} is not kept for later runs: {error}")
+            try:
+                return self._filled(Index(None), listing)
+            except sqlite3.Error as error:
+                raise LocalFolderError(f"{shown(str(self._folder))} cannot be indexed: {error}.") from error
+        finally:
+            self._worker.close()
+
+    def _kept(self, listing: Listing, kept_in: Path) -> LocalSource:
+        """Bring the kept index up with the folder, while no other process does; one that is damaged begins anew."""
+        kept_in.mkdir(parents=True, exist_ok=True)
+        name = hashlib.blake2b(os.fsencode(self._folder.resolve()), digest_size=16).hexdigest()
+        path = kept_in / f"{name}.sqlite"
+        lock = FileLock(path.with_suffix(".lock"))
+        has_waited = self._had_to_wait_for(lock)
+        try:
+            if has_waited:
+                listing = list_folder(self._folder)
+            _delete_old(kept_in, path, (self._clock.now() - timedelta(days=KEEP_DAYS)).timestamp())
+            try:
+                source = self._filled(Index(path), listing)
+            except sqlite3.DatabaseError as error:
+                if getattr(error, "sqlite_errorcode", None) in _OF_THE_DISK:
+                    raise
+                delete_index(path)
+                source = self._filled(Index(path), listing)
+            os.utime(path)
+            return source
+        finally:
+            lock.release()
+
+    def _had_to_wait_for(self, lock: FileLock) -> bool:
+        waiting = False
+        while True:
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                if not waiting:
+                    self._on_notice(f"another run is reading {shown(str(self._folder))}; waiting for it")
+                waiting = True
+                if self._stopped.wait(_LOCK_SECONDS):
+                    raise _StoppedError from None
             else:
-                others[one_line(suffix, _MAX_KIND_CHARS)] += 1
-    return _Listing(sorted(documents), left_out, dict(sorted(others.items())))
+                return waiting
 
-
-def _entries(folder: Path) -> list[tuple[str, bool, bool]]:
-    """Return what a folder holds but for hidden names: each name, whether it is (a link to) a folder, and a link."""
-    with os.scandir(folder) as entries:
-        return [
-            (
-                entry.name,
-                # for a link that leads in a circle, entry.is_dir() would raise
-                os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir(follow_symlinks=False),  # noqa: PTH112
-                entry.is_symlink(),
+    def _filled(self, index: Index, listing: Listing) -> LocalSource:
+        try:
+            unread = _Update(self._folder, index, self._worker, self._clock, self._stopped, self._on_progress).run(
+                listing
             )
-            for entry in entries
-            if not entry.name.startswith(".")
-        ]
+            index.freeze()
+            return LocalSource(self._folder, index, listing, unread)
+        except BaseException:
+            index.close()
+            raise
+
+
+class _Update:
+    """Brings an index up with a folder: what is gone leaves, what is new or has changed is read."""
+
+    def __init__(
+        self,
+        folder: Path,
+        index: Index,
+        worker: Worker,
+        clock: Clock,
+        stopped: threading.Event,
+        on_progress: Callable[[Progress], object],
+    ) -> None:
+        self._folder = folder
+        self._index = index
+        self._worker = worker
+        self._clock = clock
+        self._stopped = stopped
+        self._on_progress = on_progress
+        self._unread: list[LeftOut] = []
+
+    def run(self, listing: Listing) -> list[LeftOut]:
+        """Return what could not be read and is tried again next time. Raises _StoppedError; what is done is kept."""
+        known = self._index.known()
+        changed = [file for file in listing.files if not _is_unchanged(file, known.get(file.path))]
+        gone = known.keys() - {file.path for file in listing.files}
+        if not changed and not gone:
+            return []
+        self._index.begin()
+        self._index.remove(sorted(gone))
+        started, done, of_bytes = self._clock.monotonic(), 0, sum(map(_bytes_to_read, changed))
+        batch_files, batch_position = 0, self._index.position
+        try:
+            for number, file in enumerate(changed):
+                self._on_progress(Progress(number, len(changed), done, of_bytes, self._clock.monotonic() - started))
+                self._go_on()
+                self._take(file, known.get(file.path))
+                done += _bytes_to_read(file)
+                if number - batch_files >= _BATCH_FILES or self._index.position - batch_position >= _BATCH_PASSAGES:
+                    self._index.commit()
+                    self._index.begin()
+                    batch_files, batch_position = number, self._index.position
+        except (_StoppedError, WorkerStoppedError):
+            self._index.commit()
+            raise _StoppedError from None
+        self._index.commit()
+        if changed:
+            seconds = self._clock.monotonic() - started
+            self._on_progress(Progress(len(changed), len(changed), of_bytes, of_bytes, seconds))
+        return self._unread
+
+    def _go_on(self) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+
+    def _take(self, file: File, known: Known | None) -> None:
+        """Bring one file into the index, or put down why it cannot be for now."""
+        checked_ns, since = int(self._clock.now().timestamp() * 1e9), self._index.position
+        try:
+            with _opened(self._folder / file.path) as opened:
+                status = os.fstat(opened.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    self._leave_out(file, "it is a link or not a regular file", may_hold_evidence=False)
+                    return
+                now = File(file.path, status.st_size, status.st_mtime_ns)
+                self._read(opened, now, checked_ns, known)
+        except OSError as error:
+            self._index.drop_since(since)
+            self._leave_out(file, f"it cannot be opened: {error.strerror}")
+        except WorkerStoppedError:
+            self._index.drop_since(since)
+            raise
+
+    def _leave_out(self, file: File, reason: str, *, may_hold_evidence: bool = True) -> None:
+        self._index.remove([file.path])
+        self._unread.append(LeftOut(shown(file.path), reason, may_hold_evidence=may_hold_evidence))
+
+    def _read(self, opened: BufferedReader, file: File, checked_ns: int, known: Known | None) -> None:
+        kind = kind_of(file.path)
+        data: bytes | None = None
+        if kind not in APART and file.size <= _IN_PROCESS_BYTES:
+            data = opened.read(_IN_PROCESS_BYTES + 1)
+            digest = _digest(data).digest()
+        elif kind == "unknown" and decode(opened.read(_SNIFFED_BYTES)) is None:
+            digest = b""
+        elif reason := too_large(file) if kind == "unknown" else None:
+            self._leave_out(file, reason)
+            return
+        else:
+            opened.seek(0)
+            digest = hashlib.file_digest(opened, _digest).digest()
+        if known is not None and digest and digest == known.digest:
+            self._index.keep_unchanged(file, checked_ns)
+            return
+        self._index.remove([file.path])
+        since = self._index.position
+        status, reason, guess = self._rows(file, data) if digest else ("other", None, None)
+        if not _is_still(file, opened, self._folder / file.path):
+            self._index.drop_since(since)
+            self._leave_out(file, "it changed while it was read")
+            return
+        self._index.keep(file, checked_ns, digest, status, reason, guess, since)
+
+    def _rows(self, file: File, data: bytes | None) -> tuple[Status, str | None, str | None]:
+        """Add the passages of a file; return its status, the reason for it and the guess of its encoding."""
+        kind, untitled, since = kind_of(file.path), Path(shown(file.path)).stem, self._index.position
+        guess: str | None = None
+        is_text = True
+        reason: str | None = None
+        try:
+            if data is None:
+                for answer in self._worker.read(self._folder / file.path, kind, untitled):
+                    if isinstance(answer, dict):
+                        guess, reason, is_text = answer["guess"], answer["unreadable"], answer["is_text"]
+                    else:
+                        self._index.add(answer)
+            else:
+                guess = self._add_text(Reading(self._folder / file.path, kind, untitled, data))
+        except UnreadableError as error:
+            reason = str(error)
+            self._index.drop_since(since)
+        except NoTextError:
+            is_text = False
+        if not is_text:
+            return ("other", None, None) if kind == "unknown" else ("unread", "it is not text", None)
+        if reason is not None:
+            return "unread", reason, guess
+        return ("read", None, guess) if self._index.position > since else ("empty", "it holds no text", guess)
+
+    def _add_text(self, reading: Reading) -> str | None:
+        rows: list[Row] = list(reading)
+        self._index.add(rows)
+        return reading.guess
+
+
+def _bytes_to_read(file: File) -> int:
+    """Return the size of a file, but 0 for one that is too large to be read."""
+    return file.size if file.size <= max_bytes(kind_of(file.path)) else 0
+
+
+def _digest(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)
+
+
+def _opened(path: Path) -> BufferedReader:
+    """Open a file for reading, but no link, and without waiting at a pipe that has taken its place. Raises OSError."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags), "rb")
+
+
+def _is_unchanged(file: File, known: Known | None) -> bool:
+    """Say whether size and time of change are as they were, and the time is not so near to when the file was looked at
+    that a later change could bear it, too ("racily clean" in Git's words).
+    """
+    if known is None or (file.size, file.mtime_ns) != (known.size, known.mtime_ns):
+        return False
+    return file.mtime_ns < known.checked_ns - _RACY_NS
+
+
+def _is_still(file: File, opened: BufferedReader, path: Path) -> bool:
+    """Say whether a file is, open and at its path, what it was before it was read. Raises OSError where it is gone."""
+    states = (os.fstat(opened.fileno()), path.lstat())
+    return all((each.st_size, each.st_mtime_ns) == (file.size, file.mtime_ns) for each in states)
+
+
+def _delete_old(folder: Path, but: Path, before: float) -> None:
+    """Delete the indexes that were last opened before a time (in seconds since 1970)."""
+    for path in folder.glob("*.sqlite"):
+        with suppress(FileNotFoundError):  # another run was faster
+            if path != but and path.stat().st_mtime < before:
+                delete_index(path)
+                path.with_suffix(".lock").unlink()
 
 
 def _nothing_in(folder: Path, source: LocalSource) -> str:
     """Return the sentence for a folder without a single passage."""
-    named = _shown(str(folder))
+    named = shown(str(folder))
     if source.left_out:
         first = source.left_out[0]
         return f"None of the documents in {named} could be read (the first, {first.path}: {first.reason})."
     kinds = Counter(source.other_kinds).most_common(_KINDS_NAMED)
-    others = ", ".join(f"{number} {suffix or 'without a suffix'}" for suffix, number in kinds)
-    seen = f" (only files of other kinds: {others})" if others else ""
-    return f"{named} holds no Markdown, text or HTML file{seen}: name a folder that does."
-
-
-def _shown(path: str) -> str:
-    """Return a path as it is shown: on one line, without controls; bytes that are not UTF-8 become U+FFFD.
-
-    One that is too long loses its beginning.
-    """
-    line = one_line(path, len(path) + 1)
-    return (line if len(line) <= _MAX_PATH_CHARS else "…" + line[1 - _MAX_PATH_CHARS :]) or "?"
-
-
-def _text_of(path: Path, shown: str) -> tuple[str, str | None] | LeftOut:
-    """Return the text of a file with line feeds only and its encoding if guessed, or why it is left out."""
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return LeftOut(shown, "it is a link or not a regular file", may_hold_evidence=False)
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        return LeftOut(shown, f"it cannot be opened: {error.strerror}")
-    if len(data) > MAX_FILE_BYTES:
-        return LeftOut(shown, f"it is larger than {MAX_FILE_BYTES // 1_000_000} MB")
-    return decode(data) or LeftOut(shown, "it is not text")
+    seen = [f"{number} {suffix or 'without a suffix'}" for suffix, number in kinds]
+    seen += [f"{len(source.hidden)} hidden"] if source.hidden else []
+    seen += [f"{len(source.ignored)} excluded by .gitignore"] if source.ignored else []
+    others = f" (only others: {', '.join(seen)})" if seen else ""
+    return f"{named} holds no document{others}: name a folder that does."

@@ -1,0 +1,200 @@
+"""What is in a folder of documents: files to read, and what is left out unopened, each with the reason.
+
+Links to folders are not followed. Hidden names and what `.gitignore` files within the folder exclude are left out; a
+folder that is left out is not looked into and counts once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pathspec import GitIgnoreSpec
+
+from caveat_tools.formats import MAX_TEXT_BYTES, UNREADABLE, WITHOUT_TEXT, kind_of, max_bytes
+from caveat_tools.plain_text import one_line
+
+_MAX_PATH_CHARS: Final = 400  # as shown: with its place it has to fit an address
+_MAX_KIND_CHARS: Final = 20
+_MAX_GITIGNORE_BYTES: Final = 100_000
+_STARS: Final = re.compile(r"(?<!\*)\*(?!\*)")
+
+
+class LocalFolderError(ValueError):
+    """The folder cannot be searched. The message is one sentence for the user: what is wrong and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file or folder that was not read, or only in part: its path inside the folder, on one line, and a clause why.
+
+    `may_hold_evidence` is False for what is left out on purpose: links, pipes and the like, and files without any text.
+    """
+
+    path: str
+    reason: str
+    may_hold_evidence: bool = field(default=True, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A regular file: its path inside the folder, its size in bytes, and when it was changed, in nanoseconds."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(slots=True)
+class Listing:
+    """A folder's files by path, and what else is in it. Paths of folders end in a slash."""
+
+    files: list[File] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    other_kinds: Counter[str] = field(default_factory=Counter)
+
+
+def list_folder(folder: Path) -> Listing:
+    """List a folder, by path. Raises LocalFolderError where it cannot be opened; folders inside it may be closed."""
+    named = shown(str(folder))
+    try:
+        os.scandir(folder).close()
+    except FileNotFoundError as error:
+        raise LocalFolderError(f"{named} does not exist: name a folder of documents.") from error
+    except NotADirectoryError as error:
+        raise LocalFolderError(f"{named} is a file: name the folder that it is in.") from error
+    except OSError as error:
+        raise LocalFolderError(f"{named} cannot be opened ({error.strerror}): check its permissions.") from error
+    listing = Listing()
+    waiting: list[tuple[str, _Ignoring]] = [("", _Ignoring())]  # no recursion: folders can be nested very deeply
+    while waiting:
+        parent, above = waiting.pop()
+        try:
+            with os.scandir(folder / parent) as scan:
+                entries = list(scan)
+        except OSError as error:
+            listing.left_out.append(LeftOut(shown(parent), f"it cannot be opened: {error.strerror}"))
+            continue
+        if parent and any(entry.name == "pyvenv.cfg" for entry in entries):
+            reason = "it holds an environment of Python, not documents"
+            listing.left_out.append(LeftOut(f"{shown(parent)}/", reason, may_hold_evidence=False))
+            continue
+        ignoring = above.below(folder, parent) if any(entry.name == ".gitignore" for entry in entries) else above
+        for entry in entries:
+            path = f"{parent}/{entry.name}" if parent else entry.name
+            if _listed(entry, path, ignoring, listing):
+                waiting.append((path, ignoring))
+    listing.files.sort(key=lambda file: os.fsencode(file.path))
+    listing.hidden.sort()
+    listing.ignored.sort()
+    return listing
+
+
+def _listed(entry: os.DirEntry[str], path: str, ignoring: _Ignoring, listing: Listing) -> bool:
+    """Put an entry where it belongs in the listing, or return True for a folder to look into."""
+    is_link = entry.is_symlink()
+    # for a link that leads in a circle, entry.is_dir() would raise
+    is_folder = os.path.isdir(entry.path) if is_link else entry.is_dir(follow_symlinks=False)  # noqa: PTH112
+    slash = "/" if is_folder and not is_link else ""
+    if entry.name.startswith("."):
+        listing.hidden.append(shown(path) + slash)
+    elif ignoring.excludes(path + slash):
+        listing.ignored.append(shown(path) + slash)
+    elif is_folder and is_link:
+        listing.left_out.append(LeftOut(shown(path), "it is a link to a folder", may_hold_evidence=False))
+    elif is_folder:
+        return True
+    else:
+        _list_file(entry, path, listing)
+    return False
+
+
+def _list_file(entry: os.DirEntry[str], path: str, listing: Listing) -> None:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError as error:
+        listing.left_out.append(LeftOut(shown(path), f"it cannot be opened: {error.strerror}"))
+        return
+    suffix = Path(path).suffix.lower()
+    kind = kind_of(path)
+    if not stat.S_ISREG(status.st_mode):
+        reason = "it is a link or not a regular file"
+        listing.left_out.append(LeftOut(shown(path), reason, may_hold_evidence=False))
+    elif suffix in WITHOUT_TEXT:
+        listing.other_kinds[shown_kind(path)] += 1
+    elif suffix in UNREADABLE:
+        listing.left_out.append(LeftOut(shown(path), f"documents of the kind {suffix} are not read"))
+    elif status.st_size > max_bytes(kind) and kind != "unknown":
+        listing.left_out.append(LeftOut(shown(path), f"it is larger than {max_bytes(kind) // 1_000_000} MB"))
+    else:
+        listing.files.append(File(path, status.st_size, status.st_mtime_ns))
+
+
+def too_large(file: File) -> str | None:
+    """Return why a file of unknown kind is left out if it turns out to be text."""
+    return f"it is larger than {MAX_TEXT_BYTES // 1_000_000} MB" if file.size > MAX_TEXT_BYTES else None
+
+
+class _Ignoring:
+    """The `.gitignore` files that hold in a folder, innermost first, each with the folder that it is in."""
+
+    def __init__(self, specs: Sequence[tuple[str, GitIgnoreSpec]] = ()) -> None:
+        self._specs = specs
+
+    def below(self, folder: Path, parent: str) -> _Ignoring:
+        """Return what holds in `parent`, whose own `.gitignore` is stronger than those above. One that cannot be
+        opened, or is no regular file, excludes nothing.
+        """
+        path = folder / parent / ".gitignore"
+        try:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                return self
+            with path.open("rb") as file:
+                text = file.read(_MAX_GITIGNORE_BYTES).decode("utf-8-sig", "replace")
+        except OSError:
+            return self
+        spec = GitIgnoreSpec.from_lines(_patterns(text))
+        return _Ignoring([(f"{parent}/" if parent else "", spec), *self._specs])
+
+    def excludes(self, path: str) -> bool:
+        """Say whether the innermost file that has a word on `path` excludes it."""
+        verdicts = (spec.check_file(path[len(base) :]).include for base, spec in self._specs)
+        return next((verdict for verdict in verdicts if verdict is not None), False)
+
+
+def _patterns(text: str) -> Iterator[str]:
+    """Yield the lines that are patterns. Git passes over those that are none.
+
+    A pattern with more than three stars in one name, or `**` more than three times, is passed over too: matching it
+    could take years.
+    """
+    for line in text.splitlines():
+        if line.count("**") > 3 or any(len(_STARS.findall(name)) > 3 for name in line.split("/")):
+            continue
+        try:
+            GitIgnoreSpec.from_lines([line])
+        except ValueError:
+            continue
+        yield line
+
+
+def shown(path: str) -> str:
+    """Return a path as it is shown: on one line, without controls; bytes that are not UTF-8 become U+FFFD.
+
+    One that is too long loses its beginning.
+    """
+    line = one_line(path, len(path) + 1)
+    return (line if len(line) <= _MAX_PATH_CHARS else "…" + line[1 - _MAX_PATH_CHARS :]) or "?"
+
+
+def shown_kind(path: str) -> str:
+    """Return the suffix of a file in lower case as it is shown; "" for none."""
+    return one_line(Path(path).suffix.lower(), _MAX_KIND_CHARS)
