@@ -146,6 +146,17 @@ async def test_whoever_is_cancelled_gives_the_place_to_the_next() -> None:
     assert pace._free_places == 1
 
 
+async def test_whoever_has_just_left_the_queue_is_passed_over() -> None:
+    """Another thread may have cancelled, and not yet been able to say so."""
+    pace, clock = Pace(0), FakeClock()
+    async with pace.turn(clock, within=30):
+        left, _ = pace._queued(clock.monotonic())
+        waiting = asyncio.ensure_future(take(pace, clock))
+        await asyncio.sleep(0)
+        left.cancel()
+    assert await waiting == 0
+
+
 @given(st.lists(st.sampled_from(["end", "cancel", "fail"]), min_size=1, max_size=8), st.integers(1, 3))
 async def test_however_requests_end_no_place_is_lost(ends: list[str], places: int) -> None:
     """All places are free when everybody has left."""
@@ -223,6 +234,7 @@ class Asked:
         self.heard: list[SearchEvent] = []
         self.sent = 0
         self.status = 200
+        self.body = arxiv_feed(arxiv_entry(TEAS[0]))
         client = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
         self.searcher = Searcher(
             [ArxivSource(client, self.clock)],
@@ -237,7 +249,7 @@ class Asked:
 
     def _answer(self, _request: httpx2.Request) -> httpx2.Response:
         self.sent += 1
-        return httpx2.Response(self.status, content=arxiv_feed(arxiv_entry(TEAS[0])))
+        return httpx2.Response(self.status if self.sent == 1 else 200, content=self.body)
 
     def waits(self) -> list[tuple[float, str]]:
         return [(event.seconds, event.reason) for event in self.heard if isinstance(event, SearchWaiting)]
@@ -284,6 +296,16 @@ async def test_a_failure_without_time_for_a_retry_stays_what_it_was() -> None:
     outcome = await asked.searcher.search("arxiv", Ask("green tea"))
     assert isinstance(outcome, Failed)
     assert (outcome.error_type, outcome.attempts, outcome.retry_after_seconds) == ("unavailable", 1, None)
+
+
+async def test_a_failure_that_a_retry_has_mended_is_forgotten() -> None:
+    """What is too late then is the next page, and what has arrived is kept."""
+    asked = Asked(Pace(20))
+    asked.status, asked.body = 503, arxiv_feed(*[arxiv_entry(TEAS[0])] * 8, total=20)
+    outcome = await asked.searcher.search("arxiv", Ask("green tea"))
+    assert isinstance(outcome, Failed)
+    assert (outcome.error_type, outcome.attempts) == ("rate_limited", 2)
+    assert [result.title for result in outcome.partial_results] == ["On tea 1"]
 
 
 async def test_a_stop_ends_the_wait_for_a_turn() -> None:
