@@ -53,7 +53,7 @@ def options_of(text: str) -> set[str]:
 
 def test_every_option_that_readme_and_docs_name_exists_and_readme_names_them_all() -> None:
     """No page teaches a flag that the command does not have, and none is left out of the README."""
-    llama_cpps_own = {"--jinja", "--alias", "--port"}
+    llama_cpps_own = {"--jinja", "--alias", "--port", "--chat-template-file"}
     known = options_of(CliRunner().invoke(main, ["ask", "--help"]).output) | {"--version", "--help"} | llama_cpps_own
     for page in PAGES:
         named = options_of(re.sub(r"docs/prompts.*", "", page.read_text()))
