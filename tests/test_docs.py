@@ -58,7 +58,7 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
 
 def test_every_option_that_a_page_names_exists() -> None:
     """No page teaches a flag that no command has."""
-    llama_cpps_own = {"--jinja", "--alias", "--port"}
+    llama_cpps_own = {"--jinja", "--alias", "--port", "--chat-template-file"}
     known = options_of(reference.page()) | llama_cpps_own
     for page in PAGES:
         assert options_of(re.sub(r"docs/prompts.*", "", page.read_text())) <= known, page

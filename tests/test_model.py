@@ -233,6 +233,17 @@ async def test_arguments_that_are_not_json_are_marked_and_do_not_lose_the_turn()
     assert turn.tool_uses[0]["input"] == {}
 
 
+async def test_a_call_that_begins_without_an_input_is_put_together() -> None:
+    """llama.cpp opens a tool_use with id and name only, and sends its arguments in pieces."""
+    events = stream_of(message([text("Well: "), tool_use("search", "toolu_1", q="x")]))
+    del events[4]["content_block"]["input"]
+    events[5:6] = [
+        {**events[5], "delta": {"type": "input_json_delta", "partial_json": part}} for part in ('{"q"', ': "x"', "}")
+    ]
+    turn = await turn_of(sse_response(sse(*events)))
+    assert (turn.tool_uses[0]["input"], turn.broken) == ({"q": "x"}, {})
+
+
 async def test_arguments_that_are_json_but_no_object_are_marked() -> None:
     """A list where an object was due is not executed."""
     events = stream_of(message([tool_use("search", "toolu_1")]))
