@@ -101,6 +101,8 @@ class ScriptedModel:
             return reply
         if isinstance(reply, list):
             reply = message(reply)
+        if reply["model"] == "scripted":
+            reply = {**reply, "model": body["model"]}
         return sse_response(sse(*stream_of(reply)))
 
     def model(

@@ -62,22 +62,31 @@ def test_a_model_with_a_date_behind_its_name_has_the_price_of_the_model() -> Non
 
 def test_usage_counts_tokens_and_cost_and_survives_nonsense() -> None:
     """A server that counts nothing, or sends no numbers, costs nothing and breaks nothing."""
-    usage = Usage(price_of("claude-sonnet-5-5"))
-    usage.add({"input_tokens": 1_000, "cache_read_input_tokens": 9_000, "output_tokens": 100})
+    price = price_of("claude-sonnet-5-5")
+    usage = Usage(price)
+    usage.add({"input_tokens": 1_000, "cache_read_input_tokens": 9_000, "output_tokens": 100}, price)
     nonsense: list[object] = [None, [], {"input_tokens": "7", "output_tokens": True}, {"input_tokens": -5}]
     for nothing in nonsense:
-        usage.add(nothing)
+        usage.add(nothing, price)
     assert (usage.input_tokens, usage.output_tokens, usage.tokens) == (10_000, 100, 10_100)
     assert usage.cost == pytest.approx((1_000 * 2 + 9_000 * 0.1 + 100 * 10) / MILLION)
     unknown = Usage()
-    unknown.add({"input_tokens": 1_000})
+    unknown.add({"input_tokens": 1_000}, None)
     assert unknown.cost is None
 
 
+def test_a_server_that_answers_with_another_model_has_no_cost() -> None:
+    """A local server takes any name for its own model; what the named one costs says nothing about it."""
+    usage = Usage(price_of("claude-sonnet-5-5"))
+    usage.add({"input_tokens": 1_000}, price_of("SmolLM2-135M"))
+    assert usage.cost is None
+
+
 def spent(limits: Limits, *, tokens: int = 0, seconds: float = 0.0) -> Budget:
-    usage, clock = Usage(price_of("claude-sonnet-5-5")), FakeClock()
+    price, clock = price_of("claude-sonnet-5-5"), FakeClock()
+    usage = Usage(price)
     budget = Budget(limits, usage, clock)
-    usage.add({"input_tokens": tokens})
+    usage.add({"input_tokens": tokens}, price)
     clock.slept.append(seconds)
     return budget
 

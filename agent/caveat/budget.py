@@ -38,14 +38,14 @@ class Limits:
 
 
 class Usage:
-    """What a model has used so far. `cost` is in US dollars, None where the model's price is not known.
+    """What a model has used so far. `cost` is in US dollars, None where a model that answered has no known price.
 
     Input tokens include those read from and written to the prompt cache. Attempts that broke off are not counted: their
     usage never arrived.
     """
 
     def __init__(self, price: Price | None = None) -> None:
-        """`price` is the model's, if it is known."""
+        """`price` is that of the model which is asked, if it is known."""
         self.price = price
         self.calls = 0
         self.input_tokens = 0
@@ -57,8 +57,11 @@ class Usage:
         """All tokens, in and out."""
         return self.input_tokens + self.output_tokens
 
-    def add(self, usage: Any) -> TurnUsage:
-        """Count one turn's `usage` object, whatever of it is there, and return what was counted."""
+    def add(self, usage: Any, price: Price | None) -> TurnUsage:
+        """Count one turn's `usage` object, whatever of it is there, by the price of the model that answered.
+
+        Returns what was counted.
+        """
         counts = usage if isinstance(usage, dict) else {}
         turn = TurnUsage(
             input=_count(counts.get("input_tokens")),
@@ -68,8 +71,7 @@ class Usage:
         )
         self.input_tokens += turn.prompt
         self.output_tokens += turn.output
-        if self.price is not None and self.cost is not None:
-            self.cost += self.price.cost(turn)
+        self.cost = None if price is None or self.cost is None else self.cost + price.cost(turn)
         return turn
 
 

@@ -21,6 +21,7 @@ from caveat.events import Event, ModelWaiting, Notice, RunStarted
 from caveat.ledger import Ledger
 from caveat.loop import AgentEnd, Tool, run_agent
 from caveat.model import Model, open_model
+from caveat.prices import as_of
 from caveat.report import Report, Run
 from caveat.request import (
     checked_names,
@@ -161,7 +162,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             input_tokens=llm.usage.input_tokens,
             output_tokens=llm.usage.output_tokens,
             cost=None if llm.usage.cost is None else round(llm.usage.cost, 6),
-            prices_as_of=llm.usage.price.as_of if llm.usage.price else None,
+            prices_as_of=None if llm.usage.cost is None else as_of(),
             seconds=round(clock.monotonic() - started, 1),
             end=end.reason,
             injected=inject,
