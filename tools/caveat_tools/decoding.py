@@ -11,6 +11,7 @@ import chardet
 _SAMPLE_BYTES: Final = 64_000
 _CONCLUSIVE_BYTES: Final = 16  # Han in UTF-16 is hardly ever also sound UTF-8 for as long as this
 
+_DECLARED: Final = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z][A-Za-z0-9_.:-]{1,40})""")
 _WORDS: Final = re.compile(rb"[A-Za-z\xa8\xb8\xc0-\xff]+")
 _HIGH_LETTERS: Final = re.compile(rb"[\xa8\xb8\xc0-\xff]+")
 _COMMON_LETTERS: Final = frozenset("оеаинт")
@@ -42,6 +43,23 @@ _SUPERSETS: Final = {"shift_jis": "cp932", "euc_kr": "cp949", "big5": "cp950", "
 _ASKED: Final = [codec.replace("_jp", "-jp").replace("_kr", "-kr") for codec in _NAMES]
 _OURS: Final = frozenset({"cp1252", "cp1251", "koi8-r", "koi8-u"})
 _WIDE: Final = ("utf-16-le", "utf-16-be")
+
+
+def decode_html(data: bytes) -> tuple[str, str | None] | None:
+    """Return what `decode` does for HTML or XML, which may name its encoding in its first 1 024 bytes.
+
+    As browsers have it, UTF-8 that is sound and byte order marks are stronger, and ISO 8859-1 means Windows-1252.
+    """
+    named = _DECLARED.search(data[:1024])
+    marked = data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if named is None or marked or b"\0" in data or _strict(data, "utf-8") is not None:
+        return decode(data)
+    label = named[1].decode("ascii").lower()
+    try:
+        text = data.decode("cp1252" if label in {"iso-8859-1", "latin1", "ascii", "us-ascii"} else label)
+    except (LookupError, UnicodeDecodeError):
+        return decode(data)
+    return text.replace("\r\n", "\n").replace("\r", "\n"), None
 
 
 def decode(data: bytes) -> tuple[str, str | None] | None:
