@@ -97,6 +97,8 @@ def test_a_page_that_names_its_encoding_is_believed(
         b"PK\x03\x04\x14\x00\x00\x00\x08\x00",
         bytes(range(256)),
         b"a\0b",
+        "00000\0\U00010000".encode(),
+        b"words\0of\0a\0program\0" * 9,
     ],
 )
 def test_what_is_no_text_is_none(data: bytes) -> None:

@@ -16,7 +16,8 @@ _WORDS: Final = re.compile(rb"[A-Za-z\xa8\xb8\xc0-\xff]+")
 _HIGH_LETTERS: Final = re.compile(rb"[\xa8\xb8\xc0-\xff]+")
 _COMMON_LETTERS: Final = frozenset("оеаинт")
 _HAN: Final = re.compile("[\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef\n\r]")
-_COMMON_HAN: Final = re.compile("[\u3000-\u30ff\u4e00-\u7fff]")
+_COMMON_HAN: Final = re.compile("[\u3001\u3002\u3040-\u30ff\u4e00-\u7fff]")
+_ASCII: Final = bytes(range(128))
 _CYRILLIC_WORD: Final = re.compile("[\u0400-\u045f]{3,}")
 _UNPRINTED: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\ufffd]")
 
@@ -106,6 +107,8 @@ def _unmarked(data: bytes) -> tuple[str, str | None] | None:
 
 def _wide(data: bytes) -> tuple[str, str] | None:
     """Decode text with bytes of zero: UTF-16 or UTF-32 without a mark; None if it is neither."""
+    if not data.isascii() and _strict(data, "utf-8") is not None:
+        return None  # UTF-8 with a NUL in it
     if han := _han(data):
         return han, "UTF-16"
     codec = _detected(data[:_SAMPLE_BYTES])
@@ -118,8 +121,11 @@ def _wide(data: bytes) -> tuple[str, str] | None:
 def _han(data: bytes) -> str | None:
     """Return what is nearly all Han or kana when read as UTF-16. (In bytes it looks like nothing in particular.)
 
-    The common half of Han must be there: Shift JIS read as UTF-16 is Han, too, but of the rare half.
+    The common half of Han must be there: Shift JIS read as UTF-16 is Han, too, but of the rare half. And so is ASCII,
+    but that has no byte above 127.
     """
+    if 10 * len(data.translate(None, _ASCII)) < len(data):
+        return None
     for text in filter(None, (_strict(data, codec) for codec in _WIDE)):
         if len(_HAN.findall(text)) >= 0.95 * len(text) and len(_COMMON_HAN.findall(text)) >= 0.4 * len(text):
             return text
