@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caveat_tools.decoding import decode
+from caveat_tools.decoding import decode, decode_html
 
 TEXTS = {
     "ru": "Строительство плотины началось в середине пятидесятых годов и заняло четыре года; отчёт хранится в архиве. ",
@@ -69,6 +69,27 @@ def test_a_byte_order_mark_is_believed_unless_it_is_wrong(data: bytes, expected:
 
 
 @pytest.mark.parametrize(
+    ("label", "content", "expected"),
+    [
+        ("windows-1251", "є".encode("cp1251"), ("є", None)),
+        ("ISO-8859-1", "“é”".encode("cp1252"), ("“é”", None)),
+        ("windows-1251", "é".encode(), ("é", None)),
+        ("no-such", "Größe".encode("cp1252"), ("Größe", "Windows-1252")),
+        ("hex", "Größe".encode("cp1252"), ("Größe", "Windows-1252")),
+        ("utf-8", "Größe".encode("cp1252"), ("Größe", "Windows-1252")),
+    ],
+)
+def test_a_page_that_names_its_encoding_is_believed(
+    label: str, content: bytes, expected: tuple[str, str | None]
+) -> None:
+    """Unless it is plainly wrong: then it is found out as for any other file, and told as a guess."""
+    head = f'<meta charset="{label}">'
+    decoded = decode_html(head.encode() + content)
+    assert decoded is not None
+    assert (decoded[0].removeprefix(head), decoded[1]) == expected
+
+
+@pytest.mark.parametrize(
     "data",
     [
         b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x00\x00\x00\x01\x00\x08\x06\x00\x00\x00",
@@ -76,6 +97,8 @@ def test_a_byte_order_mark_is_believed_unless_it_is_wrong(data: bytes, expected:
         b"PK\x03\x04\x14\x00\x00\x00\x08\x00",
         bytes(range(256)),
         b"a\0b",
+        "00000\0\U00010000".encode(),
+        b"words\0of\0a\0program\0" * 9,
     ],
 )
 def test_what_is_no_text_is_none(data: bytes) -> None:
@@ -86,5 +109,6 @@ def test_what_is_no_text_is_none(data: bytes) -> None:
 @given(st.one_of(st.binary(max_size=200), st.text().map(lambda text: text.encode("utf-16", "replace"))))
 def test_any_bytes_are_text_or_none(data: bytes) -> None:
     """No bytes raise anything, and no text holds a NUL or a carriage return."""
-    decoded = decode(data)
-    assert decoded is None or not {"\0", "\r"} & set(decoded[0])
+    for decoded in (decode(data), decode_html(b"<?xml encoding='cp037'?>" + data)):
+        assert decoded is None or "\r" not in decoded[0]
+    assert (text := decode(data)) is None or "\0" not in text[0]

@@ -84,6 +84,16 @@ def test_pages_that_are_pictures_are_named_and_the_others_read(tmp_path: Path) -
     assert [row.place for row in found] == ["#page=1", "#page=3"]
 
 
+def test_a_damaged_page_is_named_and_the_others_read(tmp_path: Path) -> None:
+    """One broken object in a file does not cost the rest of it."""
+    made = pdf([["One."], ["Two."], ["Three."]])
+    at = made.rindex(b"/Type /Page ", 0, made.rindex(b"/Type /Page "))
+    found: list[Row] = []
+    with pytest.raises(UnreadableError, match="page 2 is damaged"):
+        found.extend(rows("a.pdf", made[:at] + b"/Type /Xage " + made[at + 12 :], tmp_path))
+    assert [row.text for row in found] == ["One.", "Three."]
+
+
 def test_a_word_document_gives_headings_lists_tables_and_every_sign(tmp_path: Path) -> None:
     """Nothing that can change a meaning is lost on the way."""
     body = (

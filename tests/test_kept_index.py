@@ -6,10 +6,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from filelock import FileLock
@@ -24,6 +25,7 @@ from caveat_tools.sources.local import LeftOut, LocalSource
 from caveat_tools.worker import Worker, WorkerStoppedError
 from made_files import docx, notebook, paragraph, pdf
 
+T = TypeVar("T")
 DAY_NS = 86_400_000_000_000
 
 
@@ -253,6 +255,7 @@ def child(docs: Path, index: Path) -> subprocess.Popen[str]:
     code = """
 import asyncio, sys
 from pathlib import Path
+from typing import TypeVar
 from caveat_tools.sources.local import LocalSource
 
 async def main():
@@ -328,10 +331,26 @@ async def test_waiting_for_another_run_can_be_cancelled(docs: Path, index: Path)
             await opening
 
 
-def children() -> list[str]:
-    """Return the states of the processes that this one has started and not yet seen to their end."""
-    pids = Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text().split()
-    return pids + [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+def children(parent: int | str = "self") -> list[str]:
+    """Return the ids of the processes that a process has started and not yet seen to their end."""
+    return [pid for task in Path(f"/proc/{parent}/task").glob("*/children") for pid in task.read_text().split()]
+
+
+def is_running(pid: str) -> bool:
+    """Say whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def eventually(look: Callable[[], T]) -> T:
+    """Return what `look` gives, once that is something, or after ten seconds whatever it is."""
+    for _ in range(200):
+        if result := look():
+            return result
+        time.sleep(0.05)
+    return look()
 
 
 @pytest.fixture
@@ -341,6 +360,16 @@ def childless() -> Iterator[None]:
     yield
     if sys.platform == "linux":
         assert set(children()) <= before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of processes")
+def test_a_killed_run_leaves_no_worker(large: Path, index: Path) -> None:
+    """A worker whose parent is gone does not read on."""
+    with child(large.parent, index) as process:
+        assert wait_for(process, "read 0")
+        [worker] = eventually(lambda: children(process.pid))
+        process.kill()
+    assert eventually(lambda: not is_running(worker))
 
 
 @pytest.mark.usefixtures("childless")

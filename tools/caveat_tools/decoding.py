@@ -11,11 +11,13 @@ import chardet
 _SAMPLE_BYTES: Final = 64_000
 _CONCLUSIVE_BYTES: Final = 16  # Han in UTF-16 is hardly ever also sound UTF-8 for as long as this
 
+_DECLARED: Final = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z][A-Za-z0-9_.:-]{1,40})""")
 _WORDS: Final = re.compile(rb"[A-Za-z\xa8\xb8\xc0-\xff]+")
 _HIGH_LETTERS: Final = re.compile(rb"[\xa8\xb8\xc0-\xff]+")
 _COMMON_LETTERS: Final = frozenset("оеаинт")
 _HAN: Final = re.compile("[\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef\n\r]")
-_COMMON_HAN: Final = re.compile("[\u3000-\u30ff\u4e00-\u7fff]")
+_COMMON_HAN: Final = re.compile("[\u3001\u3002\u3040-\u30ff\u4e00-\u7fff]")
+_ASCII: Final = bytes(range(128))
 _CYRILLIC_WORD: Final = re.compile("[\u0400-\u045f]{3,}")
 _UNPRINTED: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\ufffd]")
 
@@ -42,6 +44,23 @@ _SUPERSETS: Final = {"shift_jis": "cp932", "euc_kr": "cp949", "big5": "cp950", "
 _ASKED: Final = [codec.replace("_jp", "-jp").replace("_kr", "-kr") for codec in _NAMES]
 _OURS: Final = frozenset({"cp1252", "cp1251", "koi8-r", "koi8-u"})
 _WIDE: Final = ("utf-16-le", "utf-16-be")
+
+
+def decode_html(data: bytes) -> tuple[str, str | None] | None:
+    """Return what `decode` does for HTML or XML, which may name its encoding in its first 1 024 bytes.
+
+    As browsers have it, UTF-8 that is sound and byte order marks are stronger, and ISO 8859-1 means Windows-1252.
+    """
+    named = _DECLARED.search(data[:1024])
+    marked = data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if named is None or marked or b"\0" in data or _strict(data, "utf-8") is not None:
+        return decode(data)
+    label = named[1].decode("ascii").lower()
+    try:
+        text = data.decode("cp1252" if label in {"iso-8859-1", "latin1", "ascii", "us-ascii"} else label)
+    except (LookupError, UnicodeDecodeError):
+        return decode(data)
+    return text.replace("\r\n", "\n").replace("\r", "\n"), None
 
 
 def decode(data: bytes) -> tuple[str, str | None] | None:
@@ -88,6 +107,8 @@ def _unmarked(data: bytes) -> tuple[str, str | None] | None:
 
 def _wide(data: bytes) -> tuple[str, str] | None:
     """Decode text with bytes of zero: UTF-16 or UTF-32 without a mark; None if it is neither."""
+    if not data.isascii() and _strict(data, "utf-8") is not None:
+        return None  # UTF-8 with a NUL in it
     if han := _han(data):
         return han, "UTF-16"
     codec = _detected(data[:_SAMPLE_BYTES])
@@ -100,8 +121,11 @@ def _wide(data: bytes) -> tuple[str, str] | None:
 def _han(data: bytes) -> str | None:
     """Return what is nearly all Han or kana when read as UTF-16. (In bytes it looks like nothing in particular.)
 
-    The common half of Han must be there: Shift JIS read as UTF-16 is Han, too, but of the rare half.
+    The common half of Han must be there: Shift JIS read as UTF-16 is Han, too, but of the rare half. And so is ASCII,
+    but that has no byte above 127.
     """
+    if 10 * len(data.translate(None, _ASCII)) < len(data):
+        return None
     for text in filter(None, (_strict(data, codec) for codec in _WIDE)):
         if len(_HAN.findall(text)) >= 0.95 * len(text) and len(_COMMON_HAN.findall(text)) >= 0.4 * len(text):
             return text

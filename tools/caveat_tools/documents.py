@@ -22,6 +22,7 @@ Markup = Literal["plain", "markdown", "rst"]
 _ENOUGH_CHARS: Final = 600
 _ROOM_CHARS: Final = 1_100
 _LONGEST_HEADING: Final = 120
+_LONGEST_PARAGRAPH: Final = 100_000  # a log has no blank lines, and is not taken apart into sentences in one piece
 
 
 # ---- text to passages
@@ -130,7 +131,7 @@ def add_text(document: Document, text: str, markup: Markup, place: int | None = 
     headings = _rst_headings(lines) if markup == "rst" else {}
     fence = ""
     paragraph: list[str] = []
-    began, after_blank, titled = 1, False, 0
+    began, after_blank, titled, length = 1, False, 0, 0
 
     def close() -> None:
         line = began
@@ -146,9 +147,9 @@ def add_text(document: Document, text: str, markup: Markup, place: int | None = 
         if markup == "markdown" and not fence and len(line) <= _LONGEST_HEADING and (mark := _HEADING.match(line)):
             headings[number] = len(mark[1]), mark[2], 1
         blank = not line.strip()
-        if number in headings or (after_blank and not blank):
+        if number in headings or (after_blank and not blank) or length > _LONGEST_PARAGRAPH:
             close()
-            paragraph, began = [], number
+            paragraph, began, length = [], number, 0
         after_blank = blank
         if number in headings:
             level, heading, height = headings[number]
@@ -158,6 +159,7 @@ def add_text(document: Document, text: str, markup: Markup, place: int | None = 
             began = titled + 1
             continue
         paragraph.append(line + "\n")
+        length += len(line)
         if markup == "markdown" and (mark := _FENCE.match(line)) and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
     close()

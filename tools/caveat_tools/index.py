@@ -271,11 +271,12 @@ class Index:
 
     def _candidates(self, match: str) -> list[int]:
         """Return the best rows by FTS5's rank, which is the same for the same documents whatever their history."""
-        rows = self._connection.execute("SELECT rank, rowid FROM passage WHERE passage MATCH ?", (match,))
-        best = heapq.nsmallest(
-            _CANDIDATES, rows, key=lambda each: (each[0], self._numbers[self._document(each[1])], each)
-        )
-        return [row for _, row in best]
+        rows = self._connection.execute("SELECT rank, rowid FROM passage WHERE passage MATCH ?", (match,)).fetchall()
+        if len(rows) > _CANDIDATES:
+            worst = heapq.nsmallest(_CANDIDATES, [rank for rank, _ in rows])[-1]
+            rows = [row for row in rows if row[0] <= worst]
+        rows.sort(key=lambda row: (row[0], self._numbers[self._document(row[1])], row[1]))
+        return [row for _, row in rows[:_CANDIDATES]]
 
     def _document(self, row: int) -> int:
         """Return which document, by first row, a row belongs to."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from caveat_tools.decoding import decode
+from caveat_tools.decoding import decode, decode_html
 from caveat_tools.documents import Markup, read_html, read_text
 from caveat_tools.words import terms
 
@@ -141,7 +141,7 @@ class Reading:
         data, self._data = self._data, None
         if len(data) > MAX_TEXT_BYTES:
             raise UnreadableError("it grew while it was read")
-        decoded = decode(data)
+        decoded = decode_html(data) if self._kind == "html" else decode(data)
         if decoded is None:
             raise NoTextError
         text, self.guess = decoded

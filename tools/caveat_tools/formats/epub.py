@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, ParseError
 from xml.etree.ElementTree import fromstring as parsed_xml
 from zipfile import ZipFile
 
-from caveat_tools.decoding import decode
+from caveat_tools.decoding import decode_html
 from caveat_tools.documents import read_html
 from caveat_tools.formats import UnreadableError
 from caveat_tools.formats.archive import checked, member
@@ -49,7 +49,7 @@ def passages(path: Path, untitled: str) -> Iterator[tuple[str, str, str]]:
 
 def _chapter(archive: ZipFile, name: str) -> str | None:
     try:
-        decoded = decode(member(archive, name))
+        decoded = decode_html(member(archive, name))
     except UnreadableError:
         return None
     return decoded and decoded[0]

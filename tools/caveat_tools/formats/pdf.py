@@ -47,16 +47,17 @@ def passages(path: Path, untitled: str) -> Iterator[tuple[str, str, str]]:
         top = _title(document) or untitled
         bookmarks = _bookmarks(document)
         above: list[tuple[int, str]] = []
-        without_text: list[int] = []
+        pictures: list[int] = []
+        damaged: list[int] = []
         pages = min(len(document), _MAX_PAGES)
         for number in range(1, pages + 1):
             try:
                 text, is_picture = _page(document, number - 1)
             except pypdfium2.PdfiumError:
-                without_text.append(number)
+                damaged.append(number)
                 continue
             if is_picture:
-                without_text.append(number)
+                pictures.append(number)
             for part in _under(text, bookmarks.get(number, []), above):
                 title = " › ".join([top, *(heading for _, heading in above)])
                 for piece in pieces(part):
@@ -64,8 +65,14 @@ def passages(path: Path, untitled: str) -> Iterator[tuple[str, str, str]]:
                         yield title, f"#page={number}", piece.strip()
         if len(document) > _MAX_PAGES:
             raise UnreadableError(f"only its first {_MAX_PAGES} pages are read")
-    if without_text:
-        raise UnreadableError(_unread(without_text, pages))
+    if len(pictures) == pages > 0:
+        raise UnreadableError("its pages are pictures without text, as of a scan")
+    reasons = [
+        *_pages(pictures, "is a picture without text", "are pictures without text"),
+        *_pages(damaged, "is damaged", "are damaged"),
+    ]
+    if reasons:
+        raise UnreadableError(", and ".join(reasons))
 
 
 def _page(document: pypdfium2.PdfDocument, index: int) -> tuple[str, bool]:
@@ -124,9 +131,8 @@ def _under(text: str, bookmarks: list[tuple[int, str]], above: list[tuple[int, s
     yield text[begin:]
 
 
-def _unread(numbers: list[int], pages: int) -> str:
-    if len(numbers) == pages:
-        return "its pages are pictures without text, as of a scan"
+def _pages(numbers: list[int], one: str, several: str) -> Iterator[str]:
+    """Yield the clause that says of some pages what is the matter with them, if there are any."""
     named = ", ".join(map(str, numbers[:_PAGES_NAMED])) + (", …" if len(numbers) > _PAGES_NAMED else "")
-    one = len(numbers) == 1
-    return f"page {named} is a picture without text" if one else f"pages {named} are pictures without text"
+    if numbers:
+        yield f"page {named} {one}" if len(numbers) == 1 else f"pages {named} {several}"
