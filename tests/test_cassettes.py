@@ -42,7 +42,7 @@ INTERACTIONS = {
     "timeout_then_changed_query": 8,
     "valid_empty_result": 5,
     "local_retry_succeeds": 6,
-    "alternative_source": 8,
+    "alternative_source": 7,
     "dead_source": 9,
 }
 """Requests to the model and to the source; an injected failure is one, too."""

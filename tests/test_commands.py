@@ -144,6 +144,7 @@ def test_config_shows_each_value_and_where_it_is_from(
     (tmp_path / "caveat.toml").write_text("max_calls = 7\n")
     monkeypatch.setenv("CAVEAT_MAX_COST", "0.25")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
+    monkeypatch.setenv("CAVEAT_OPENALEX_URL", "https://me:secret@api.example.org/works?api_key=secret")
     result = caveat("config")
     assert result.exit_code == 0
     lines = {line.split()[0]: line for line in result.stdout.splitlines() if line}

@@ -200,6 +200,7 @@ def test_each_scheme_has_its_proxy_and_all_stands_for_both() -> None:
         ("http://me:pass@proxy:3128", "http://…@proxy:3128"),
         ("me:p@ss@proxy:3128", "…@proxy:3128"),
         ("http://proxy:3128", "http://proxy:3128"),
+        ("https://x.org/works?api_key=abc&page=2", "https://x.org/works?api_key=…&page=2"),
     ],
 )
 def test_a_proxys_password_is_not_shown(address: str, shown: str) -> None:

@@ -611,10 +611,12 @@ async def test_a_spent_limit_is_named_with_the_option_that_raises_it(ask: Ask) -
 
 
 async def test_planning_costs_no_search(ask: Ask) -> None:
-    """With one search allowed, a plan and a search fit."""
-    plan = [tool_use("plan_topics", topics=["the date"])]
-    report, _ = await ask(plan, [search()], findings(finding()), sections(), limits=Limits(calls=1))
-    assert report.topics[0].state == "covered"
+    """With one search allowed, in all and in a turn, a plan and a search fit, also in the same turn."""
+    plan = tool_use("plan_topics", topics=["the date"])
+    for turns in ([[plan], [search()]], [[plan, search()]]):
+        limits = Limits(calls=1, calls_per_turn=1)
+        report, _ = await ask(*turns, findings(finding()), sections(), limits=limits)
+        assert report.topics[0].state == "covered"
 
 
 async def test_matches_without_a_statement_are_shown(ask: Ask) -> None:

@@ -130,7 +130,7 @@ async def _model(settings: Settings, *, with_turn: bool) -> list[Check]:
 async def _server(settings: Settings) -> Check:
     """Ask the server for the model: the hosted API answers 200, or says whether key or model is wrong."""
     base = (settings.base_url or HOSTED_URL).rstrip("/")
-    name = f"model server {base}"
+    name = f"model server {without_password(base)}"
     key = os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_AUTH_TOKEN") or "none"
     headers = {"authorization": f"Bearer {key}", "x-api-key": key, "anthropic-version": "2023-06-01"}
     if not key.isascii() or not key.isprintable():

@@ -152,6 +152,7 @@ class _Agent:
     messages: list[Message]
     turns: int = 0
     calls: int = 0
+    calls_in_turn: int = 0
     tool_uses: int = 0
     closings: int = 0
     calls_in_text: bool = False
@@ -293,6 +294,7 @@ async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Bloc
     """Run the turn's calls side by side; return their tool_results in tool_use order, and whether one was final."""
     uses = turn.tool_uses if turn.stop_reason != "refusal" else []
     calls = [Call(agent.turns, place, last) for place in range(len(uses))]
+    agent.calls_in_turn = 0
     prepared = [_prepared(agent, turn, use, call) for use, call in zip(uses, calls, strict=True)]
     outcomes = await _side_by_side(agent.stop, [job for job in prepared if isinstance(job, _Job)])
     blocks, finished = [], False
@@ -349,7 +351,8 @@ def _spent(agent: _Agent, call: Call, *, is_free: bool) -> tuple[str, str]:
         return "this was the last turn, so the call was not carried out", close
     if is_free:
         return "", ""
-    if call.place >= agent.limits.calls_per_turn:
+    agent.calls_in_turn += 1
+    if agent.calls_in_turn > agent.limits.calls_per_turn:
         return f"a turn may hold {agent.limits.calls_per_turn} calls", "Send the call in the next turn."
     agent.calls += 1
     if agent.calls > agent.limits.calls:

@@ -7,9 +7,11 @@ that SSL_CERT_FILE or SSL_CERT_DIR name count for servers and for https proxies 
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 import urllib.request
 from collections.abc import Mapping
+from typing import Final
 
 import httpx2
 
@@ -52,9 +54,13 @@ def proxy_for(url: httpx2.URL, proxies: Mapping[str, str]) -> str | None:
 
 
 def without_password(address: str) -> str:
-    """Return an address for people's eyes: name and password in it are not shown."""
+    """Return an address for people's eyes: a login in it is not shown, nor what a key-like parameter is set to."""
     head, at, host = address.rpartition("@")
-    return f"{head.partition('://')[0]}://…@{host}" if at and "://" in head else f"…@{host}" if at else address
+    shown = f"{head.partition('://')[0]}://…@{host}" if at and "://" in head else f"…@{host}" if at else address
+    return _KEY_PARAMETER.sub(r"\1…", shown)
+
+
+_KEY_PARAMETER: Final = re.compile(r"(?i)([?&][\w-]*(?:key|token|secret|passw|auth)[\w-]*=)[^&\s]+")
 
 
 def _is_exception(url: httpx2.URL, listed: str) -> bool:

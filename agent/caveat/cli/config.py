@@ -59,7 +59,12 @@ def config(*, as_json: bool) -> None:
 
 def shown(settings: Settings, origins: dict[str, Origin]) -> dict[str, dict[str, Any]]:
     """Return value and origin of each setting, fit for JSON."""
-    values = settings.model_dump(mode="json")
+    from caveat_tools.network import without_password  # noqa: PLC0415
+
+    values = {
+        name: without_password(value) if name.endswith("_url") and value else value
+        for name, value in settings.model_dump(mode="json").items()
+    }
     return {
         name: {
             "value": value,
