@@ -91,6 +91,17 @@ async def test_an_unchanged_folder_is_not_read_again(docs: Path, index: Path) ->
     assert await found(docs, index, "kariba") == await found(docs, None, "kariba")
 
 
+async def test_a_large_file_without_a_known_kind_is_looked_into_once(docs: Path, index: Path) -> None:
+    """A film is no text and a log of 30 MB too large; both are known the next time."""
+    folder(docs, {"film": b"\0", "all.log": "2026-12-01 a line of a log\n" * 1_200_000})
+    os.truncate(docs / "film", 2_000_000_000)
+    aged(docs / "film")
+    for expected in (5, 0):
+        source, read, _ = await opened(docs, index)
+        assert (read, source.other_kinds) == (expected, {"": 1})
+        assert source.left_out[0] == LeftOut("all.log", "it is larger than 20 MB")
+
+
 async def test_what_was_added_changed_and_removed_is_known(docs: Path, index: Path) -> None:
     """Only what differs is read, and what is gone is not found any more."""
     await opened(docs, index)

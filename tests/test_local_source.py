@@ -552,9 +552,9 @@ def test_malformed_html_loses_no_text(text: str) -> None:
 @pytest.mark.parametrize("before", ["", "<pre>a", "<a "])
 def test_hostile_html_is_read_in_reasonable_time(unit: str, before: str) -> None:
     """200 kB of unclosed markup or of spaces cost a fraction of a second and raise nothing."""
-    started = time.perf_counter()
+    started = time.process_time()
     passages_of(before + unit * (200_000 // len(unit)) + "x>")
-    assert time.perf_counter() - started < 2  # a tenth of a second on an idle machine
+    assert time.process_time() - started < 2  # a tenth of a second on an idle machine
 
 
 @pytest.mark.parametrize(
@@ -563,10 +563,10 @@ def test_hostile_html_is_read_in_reasonable_time(unit: str, before: str) -> None
 def test_hostile_text_is_read_in_reasonable_time(unit: str) -> None:
     """A megabyte of the same sign costs about a second at most, as Markdown and as text."""
     for markup in MARKUPS:
-        started = time.perf_counter()
+        started = time.process_time()
         for _ in read_text(f"a{unit * (1_000_000 // len(unit))}x", markup).passages("a"):
             pass
-        assert time.perf_counter() - started < 2
+        assert time.process_time() - started < 2
 
 
 def test_a_tag_inside_one_that_never_ends_is_still_a_tag() -> None:

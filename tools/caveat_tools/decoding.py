@@ -142,7 +142,7 @@ def _code_page(data: bytes) -> str | None:
     if codec is None:
         return None
     if codec in _OURS or codec not in _NAMES:
-        ours = _ours(data)
+        ours = _ours(lines)
         return codec if (ours, codec) == ("koi8-r", "koi8-u") else ours
     return codec if _is_cyrillic(lines, codec) else "cp1252"
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from pathspec import GitIgnoreSpec
 
-from caveat_tools.formats import MAX_TEXT_BYTES, UNREADABLE, WITHOUT_TEXT, kind_of, max_bytes
+from caveat_tools.formats import UNREADABLE, WITHOUT_TEXT, Kind, kind_of, max_bytes
 from caveat_tools.plain_text import one_line
 
 _MAX_PATH_CHARS: Final = 400  # as shown: with its place it has to fit an address
@@ -133,14 +133,14 @@ def _list_file(entry: os.DirEntry[str], path: str, listing: Listing) -> None:
     elif suffix in UNREADABLE:
         listing.left_out.append(LeftOut(shown(path), f"documents of the kind {suffix} are not read"))
     elif status.st_size > max_bytes(kind) and kind != "unknown":
-        listing.left_out.append(LeftOut(shown(path), f"it is larger than {max_bytes(kind) // 1_000_000} MB"))
+        listing.left_out.append(LeftOut(shown(path), too_large(kind)))
     else:
         listing.files.append(File(path, status.st_size, status.st_mtime_ns))
 
 
-def too_large(file: File) -> str | None:
-    """Return why a file of unknown kind is left out if it turns out to be text."""
-    return f"it is larger than {MAX_TEXT_BYTES // 1_000_000} MB" if file.size > MAX_TEXT_BYTES else None
+def too_large(kind: Kind) -> str:
+    """Return why a file of a kind is left out that is larger than it may be."""
+    return f"it is larger than {max_bytes(kind) // 1_000_000} MB"
 
 
 class _Ignoring:

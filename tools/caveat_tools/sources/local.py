@@ -344,14 +344,15 @@ class _Update:
     def _read(self, opened: BufferedReader, file: File, checked_ns: int, known: Known | None) -> None:
         kind = kind_of(file.path)
         data: bytes | None = None
+        outcome: tuple[Status, str | None, str | None] | None = None
+        digest = b""
         if kind not in APART and file.size <= _IN_PROCESS_BYTES:
             data = opened.read(_IN_PROCESS_BYTES + 1)
             digest = _digest(data).digest()
         elif kind == "unknown" and decode(opened.read(_SNIFFED_BYTES)) is None:
-            digest = b""
-        elif reason := too_large(file) if kind == "unknown" else None:
-            self._leave_out(file, reason)
-            return
+            outcome = "other", None, None
+        elif file.size > max_bytes(kind):
+            outcome = "unread", too_large(kind), None
         else:
             opened.seek(0)
             digest = hashlib.file_digest(opened, _digest).digest()
@@ -360,7 +361,7 @@ class _Update:
             return
         self._index.remove([file.path])
         since = self._index.position
-        status, reason, guess = self._rows(file, data) if digest else ("other", None, None)
+        status, reason, guess = outcome or self._rows(file, data)
         if not _is_still(file, opened, self._folder / file.path):
             self._index.drop_since(since)
             self._leave_out(file, "it changed while it was read")
