@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,27 @@ from scripted import close_stores
 # A busy machine makes no example wrong: speed is measured by `make bench`, not by a test's deadline.
 settings.register_profile("caveat", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("caveat")
+
+
+ENDLESS_SECONDS = 20.0
+
+
+@pytest.fixture
+def _ends() -> Iterator[None]:
+    """Let a test fail that works on and on, in processor time: a guard against what never ends, no measure of speed.
+
+    Inputs are made so large that what they are about takes a fraction of a second where time grows with length, and
+    minutes where it grows with the square of it. (`make bench` measures speed.)
+    """
+
+    def give_up(*_: object) -> None:
+        raise AssertionError(f"still at work after {ENDLESS_SECONDS:.0f} s")
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, ENDLESS_SECONDS)
+    yield
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
 
 
 _PROXIES = [f"{name}_PROXY" for name in ("HTTP", "HTTPS", "ALL", "NO")]

@@ -8,7 +8,6 @@ import json
 import math
 import socket
 import ssl
-import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -511,7 +510,6 @@ def test_a_test_server_stops_at_once() -> None:
         host, port = server.url.removeprefix("http://").split(":")
         waiting = socket.create_connection((host, int(port)))
         waiting.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        started = time.perf_counter()
-    seconds = time.perf_counter() - started
+    waiting.settimeout(5)
+    assert waiting.recv(1) == b""  # hung up on
     waiting.close()
-    assert seconds < 1  # a few milliseconds on an idle machine

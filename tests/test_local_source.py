@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -550,23 +549,21 @@ def test_malformed_html_loses_no_text(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("before", ["", "<pre>a", "<a "])
-def test_hostile_html_is_read_in_reasonable_time(unit: str, before: str) -> None:
-    """200 kB of unclosed markup or of spaces cost a fraction of a second and raise nothing."""
-    started = time.process_time()
-    passages_of(before + unit * (200_000 // len(unit)) + "x>")
-    assert time.process_time() - started < 2  # a tenth of a second on an idle machine
+@pytest.mark.usefixtures("_ends")
+def test_hostile_html_does_not_keep_the_reader_busy(unit: str, before: str) -> None:
+    """Unclosed markup or spaces without end raise nothing, and their reading ends."""
+    passages_of(before + unit * (400_000 // len(unit)) + "x>")
 
 
 @pytest.mark.parametrize(
     "unit", ["\t", " ", "* ", "a. ", "\u00ad", "\n", "#", "# ", "`", "```\n", " \n", "> ", "|", "."]
 )
-def test_hostile_text_is_read_in_reasonable_time(unit: str) -> None:
-    """A megabyte of the same sign costs about a second at most, as Markdown and as text."""
+@pytest.mark.usefixtures("_ends")
+def test_hostile_text_does_not_keep_the_reader_busy(unit: str) -> None:
+    """A megabyte of the same sign is read, as Markdown and as text, and its passages have text."""
     for markup in MARKUPS:
-        started = time.process_time()
-        for _ in read_text(f"a{unit * (1_000_000 // len(unit))}x", markup).passages("a"):
-            pass
-        assert time.process_time() - started < 2
+        passages = read_text(f"a{unit * (1_000_000 // len(unit))}x", markup).passages("a")
+        assert all(text for _, _, text in passages)
 
 
 def test_a_tag_inside_one_that_never_ends_is_still_a_tag() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
 
 import pytest
@@ -224,12 +223,11 @@ def test_a_title_stays_plain_inside_the_reports_own_markup(frame: str, title: st
         "a",
     ],
 )
-def test_a_megabyte_of_anything_takes_a_moment(piece: str) -> None:
-    """Time grows with length only, also for text made to defeat a pattern."""
+@pytest.mark.usefixtures("_ends")
+def test_a_megabyte_of_anything_does_not_keep_it_busy(piece: str) -> None:
+    """Time grows with length only, also for text made to defeat a pattern; and what comes out is plain."""
     text = piece * (1_000_000 // len(piece))
-    started = time.process_time()
-    plain(text)
-    assert time.process_time() - started < 2
+    once = plain(text)
+    assert plain(once) == once
     plain("\x1b]" + text)
     markdown_text(text[:100_000])
-    assert time.process_time() - started < 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -111,12 +110,12 @@ async def test_a_snippet_is_plain_text() -> None:
 
 
 @pytest.mark.parametrize("unit", ["<", "<a", "&", "&#", "&#x", "&lt", "9", "&#9", " "])
-async def test_a_hostile_snippet_costs_no_time(unit: str) -> None:
+@pytest.mark.usefixtures("_ends")
+async def test_a_hostile_snippet_does_not_keep_it_busy(unit: str) -> None:
     """Half a megabyte of unclosed markup is cut before it is read."""
-    started = time.perf_counter()
     page = await page_of(found(row(snippet=f"tea {unit * (500_000 // len(unit))}")))
     assert page.passages[0].text.startswith("tea")
-    assert time.perf_counter() - started < 1  # some milliseconds on an idle machine
+    assert len(page.passages[0].text) < 1_000
 
 
 async def test_a_character_reference_of_thousands_of_digits_is_replaced() -> None:
