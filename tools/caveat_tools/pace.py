@@ -35,7 +35,7 @@ class Pace:
         """`seconds` lie between the beginnings of two requests."""
         self.seconds = seconds
         self._free_places = at_once
-        self._waiting: deque[Future[None]] = deque()
+        self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop]] = deque()
         self._next = 0.0
         self._lock = threading.Lock()
 
@@ -72,7 +72,7 @@ class Pace:
                 self._free_places -= 1
                 place.set_result(None)
             else:
-                self._waiting.append(place)
+                self._waiting.append((place, asyncio.get_running_loop()))
         return place, wait
 
     async def _its_time(self, clock: Clock, latest: float) -> None:
@@ -84,16 +84,18 @@ class Pace:
             self._next = start + self.seconds
         if start > now:
             await clock.sleep(start - now)
+            with self._lock:  # the sleeper may have overslept, and the next one counts from the real beginning
+                self._next = max(self._next, clock.monotonic() + self.seconds)
 
     def _give_back(self, place: Future[None]) -> None:
         """Hand the place to the next who still waits for one; one that was never granted is only taken off."""
         with self._lock:
             if place.cancel():
-                self._waiting = deque(waiting for waiting in self._waiting if waiting is not place)
+                self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not place)
                 return
             while self._waiting:
-                following = self._waiting.popleft()
-                if following.set_running_or_notify_cancel():
+                following, loop = self._waiting.popleft()
+                if not loop.is_closed() and following.set_running_or_notify_cancel():
                     following.set_result(None)
                     return
             self._free_places += 1

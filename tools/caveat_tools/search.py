@@ -158,11 +158,12 @@ class Searcher:
 
         A named failure never raises; a bug in a source, or a cassette miss, does.
         """
+        ask = replace(ask, query=plain(ask.query))  # half a character would break every later encoding
         if source not in self._desks:
             known = ", ".join(self._desks)
             name = one_line(source, 60)
             return not_sent(
-                name, plain(ask.query), "invalid_arguments", f"there is no source {name!r}", f"Use {known}."
+                name, ask.query, "invalid_arguments", f"there is no source {name!r}", f"Use {known}."
             )
         self._on_event(SearchStarted(source, ask.query))
         outcome = fitted(await self._search(self._desks[source], ask, use_snapshot=use_snapshot))
