@@ -37,10 +37,10 @@ answers, which is no language model: it copies the sentences that match the ques
 """
 LEGEND = """
 *Right*: a verified quote holds the known answer; where there is none, no statement is made; where the
-source is down, the topic is `failed`, with a gap. *Honest*: nothing counts without a quote that stands
-in its source, and what could not be asked is not called empty. A quote that is beside the point is
-honest, and still no answer: without a language model nobody has judged it, and the report says so on
-top.
+source is down, the topic is `failed`, with a gap. *Honest*: the topic is not called covered unless the
+answer is right, and what could not be asked is not called empty. Where the stand-in is not honest by that
+measure, it has quoted sentences that share the question's words and are beside the point: every quote
+stands in its source, but nobody has judged whether it answers, and the report says so on top.
 """
 HEAD = "| | question | known answer | report | |\n| --- | --- | --- | --- | --- |\n"
 
@@ -64,19 +64,19 @@ def asked(question: dict[str, Any], folder: Path, home: str) -> dict[str, Any]:
 def judged(question: dict[str, Any], report: dict[str, Any]) -> tuple[bool, bool, str]:
     """Return whether the answer is right, whether the report is honest, and what it says, in words.
 
-    Right: a verified quote holds the known answer; or there is none to give, and none is given. Honest: no statement
-    counts that no quote bears out, and a source that could not be asked is a gap and not a "nothing found".
+    Right: a verified quote holds the known answer; or there is none to give, and none is given. Honest: the report
+    calls nothing covered that it does not answer, and a source that could not be asked is a gap, not "nothing found".
     """
     quotes = [e["quote"].casefold() for c in report["claims"] if c["verified"] for e in c["evidence"]]
     states = {topic["state"] for topic in report["topics"]}
     said = f"{', '.join(sorted(states))}; {len(quotes)} quotes"
-    unproved = any(not claim["verified"] for claim in report["claims"])
     if question["kind"] == "down":
         told = bool(report["gaps"]) and states == {"failed"}
-        return told and not quotes, told and not quotes and not unproved, said
+        return told and not quotes, told and not quotes, said
     if question["kind"] == "absent":
-        return not quotes, not unproved, said
-    return any(answer.casefold() in quote for quote in quotes for answer in question["one_of"]), not unproved, said
+        return not quotes, not quotes, said
+    is_right = any(answer.casefold() in quote for quote in quotes for answer in question["one_of"])
+    return is_right, is_right or states == {"searched_empty"}, said
 
 
 def main() -> None:

@@ -74,6 +74,16 @@ def test_no_match_is_exit_code_1_and_says_that_the_source_answered(caveat: Cavea
     assert result.stdout == ""
 
 
+def test_no_match_beside_files_that_could_not_be_read_is_no_plain_empty(caveat: Caveat, notes: Path) -> None:
+    """What is in them is not known: exit code 3, and a sentence that names them; JSON stays what the model sees."""
+    (notes / "old.doc").write_bytes(b"x")
+    result = caveat("search", "local", "submarine", "--docs", str(notes), "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["status"] == "empty"
+    assert "1 file could not be read, or not all of it: old.doc" in result.stderr
+    assert caveat("search", "local", "Kariba", "--docs", str(notes)).exit_code == 0
+
+
 def test_a_failure_is_exit_code_3_with_its_type(caveat: Caveat, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that refuses to talk is not an empty answer."""
     monkeypatch.setenv("CAVEAT_WIKIPEDIA_URL", refused_url())

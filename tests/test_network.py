@@ -22,7 +22,7 @@ from caveat_tools.snapshots import Snapshots
 from caveat_tools.source import Ask
 from caveat_tools.sources import SourcesError, SourceSettings, open_source
 from scripted import message, sse, stream_of, text
-from servers import FakeMediaWiki, LocalServer, Reply, TunnelProxy
+from servers import FakeMediaWiki, LocalServer, Reply, TunnelProxy, refused_url
 
 WIKI = FakeMediaWiki({"Kariba Dam": "The Kariba Dam is a dam between Zambia and Zimbabwe."})
 TURN = Reply(200, {"content-type": "text/event-stream"}, sse(*stream_of(message([text("ready")]))))
@@ -114,6 +114,20 @@ async def test_a_proxy_that_refuses_is_named(status: int, monkeypatch: pytest.Mo
         outcome = await searched("https://wiki.test/w/api.php")
     assert isinstance(outcome, Failed)
     assert outcome.message == "the proxy on the way to wiki.test refused the connection"
+
+
+async def test_a_proxy_that_does_not_answer_is_named_and_not_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads it looks at the proxy; for a source and for the model."""
+    monkeypatch.setenv("HTTPS_PROXY", refused_url())
+    monkeypatch.setenv("HTTP_PROXY", refused_url())
+    for address in ("https://wiki.test/w/api.php", "http://wiki.test/w/api.php"):
+        outcome = await searched(address)
+        assert isinstance(outcome, Failed)
+        assert outcome.message == "the proxy on the way to wiki.test cannot be reached"
+    settings, _ = read_settings({"base_url": "https://model.test"})
+    async with open_model(settings, clock=FakeClock(), faults=FaultPlan(), policy=RetryPolicy(attempts=1)) as model:
+        with pytest.raises(ModelError, match=r"the proxy http://127.0.0.1:\d+ cannot be reached; check HTTPS_PROXY"):
+            await model.turn("s", [{"role": "user", "content": "?"}], [])
 
 
 @pytest.mark.parametrize("address", ["socks5://127.0.0.1:1", "http://", "http://h:99999", "://x", "http://[::1"])

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from caveat.cli import main
 from caveat.settings import read_settings
-from caveat_tools.clock import FakeClock, SystemClock
+from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults
 from caveat_tools.pace import SHARED, Pace
 from caveat_tools.source import Ask, SourceError
@@ -39,10 +39,6 @@ def servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Servers
     monkeypatch.setenv("CAVEAT_CONTACT", "ada@example.org")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
-    async def no_sleep(_clock: SystemClock, _seconds: float) -> None:
-        """Retries do not wait."""
-
-    monkeypatch.setattr(SystemClock, "sleep", no_sleep)
     works = (KAMAIRI, *TEAS)
     fakes: dict[str, Step] = {
         "openalex": FakeOpenAlex(works),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -305,10 +305,15 @@ async def test_a_context_that_fills_up_after_a_search_ends_in_a_report_that_says
     ],
     ids=["at once", "after a cut text", "after nothing", "in the first answer"],
 )
-async def test_a_context_too_small_for_the_first_search_is_no_report_and_says_so(ask: Ask, replies: Any) -> None:
-    """There is nothing to tell but what to set."""
-    with pytest.raises(NoReportError, match="no longer fits the model's context"):
-        await ask(*replies)
+async def test_a_context_too_small_for_the_first_search_is_a_report_that_says_what_to_set(
+    ask: Ask, replies: Any
+) -> None:
+    """Nothing was searched, nothing is claimed, and the gap names the context."""
+    report, _ = await ask(*replies)
+    assert (report.run.end, report.exit_code) == ("context_full", 3)
+    assert [topic.state for topic in report.topics] == ["not_attempted"]
+    [gap] = [gap for gap in report.gaps if gap.error_type == "context_full"]
+    assert "no longer fits the model's context" in gap.why
 
 
 async def test_the_report_names_the_model_that_answered_and_not_the_one_that_was_asked_for(ask: Ask) -> None:
@@ -380,7 +385,9 @@ BROKE = "the connection to http://model.test broke"
 async def test_a_server_that_is_killed_or_hangs_costs_what_was_not_done_yet(
     ask: Ask, error: Exception, words: str
 ) -> None:
-    """After a search: a report with what was found and what became of the server. Before: one sentence."""
+    """After a search: a report with what was found and what became of the server. Before: one sentence where nothing
+    answers, and a report where the model was asked and came to no end.
+    """
 
     def gone(_body: Any) -> Any:
         raise error
@@ -389,8 +396,12 @@ async def test_a_server_that_is_killed_or_hangs_costs_what_was_not_done_yet(
     assert (report.run.end, report.exit_code) == ("model_failed", 3)
     assert words in report.gaps[-1].why
     assert "Passages that matched, and that nobody has read" in report.markdown
-    with pytest.raises(NoReportError, match=words):
-        await ask(gone)
+    if words == SILENT:
+        silent, _ = await ask(gone)
+        assert [topic.state for topic in silent.topics] == ["not_attempted"]
+    else:
+        with pytest.raises(NoReportError, match=words):
+            await ask(gone)
 
 
 async def test_a_model_that_never_answers_is_no_report_and_nothing_is_searched(ask: Ask) -> None:
@@ -746,3 +757,26 @@ async def test_matches_of_an_own_tool_without_readable_text_are_a_failure(ask: A
     report, script = await ask([tool_use("look_up", topic_id="T1", term="x")], findings(), tools=[own])
     assert script.results(1)[0]["content"]["errorType"] == "malformed_response"
     assert report.topics[0].state == "failed"
+
+
+async def test_a_model_that_writes_on_and_on_from_the_first_turn_is_a_report(tmp_path: Path) -> None:
+    """It was asked and came to no end in time: nothing is claimed, and the gap says what to use instead."""
+
+    class Endless(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while True:
+                yield b'event: ping\ndata: {"type": "ping"}\n\n'
+                await asyncio.sleep(0.001)
+
+    def answer(_: Any) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
+
+    report = await research(
+        "When?",
+        sources=[ScriptedSource([[passage(SENTENCE)]])],
+        model=ScriptedModel([answer]).model(policy=RetryPolicy(attempts=1), turn_seconds=0.05),
+        home=tmp_path,
+    )
+    assert (report.run.end, report.exit_code) == ("model_failed", 3)
+    [gap] = [gap for gap in report.gaps if gap.error_type == "model_failed"]
+    assert "use a faster model or machine" in gap.why

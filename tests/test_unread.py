@@ -80,3 +80,15 @@ async def test_a_second_question_does_not_read_the_folder_again(tmp_path: Path) 
     _, second = await reported(docs, tmp_path / "home")
     assert "reading docs: 1 file, 1 kB" in first
     assert not any("reading" in notice for notice in second)
+
+
+async def test_every_file_that_could_not_be_read_is_named_however_many_there_are(tmp_path: Path) -> None:
+    """In a list of its own and in the data; the gap's sentence names the first few."""
+    names = [f"old-{number:02d}.doc" for number in range(12)]
+    docs = folder(tmp_path / "docs", {"a.md": b"Kariba dam", **dict.fromkeys(names, b"x")})
+    report, _ = await reported(docs, tmp_path / "home")
+    assert [file.path for file in report.unread] == names
+    listed = report.markdown.partition("## Files that could not be read")[2]
+    assert all(f"- `{name}`: documents of the kind .doc are not read" in listed for name in names)
+    [gap] = [gap for gap in report.gaps if gap.error_type == "unreadable"]
+    assert "and 7 more" in gap.why

@@ -10,8 +10,10 @@ from caveat import render
 from caveat.claims import Claim
 from caveat.ledger import Entry, Ledger
 from caveat.loop import AgentEnd
-from caveat.report import Gap, ModelNote, Query, Report, ReportClaim, ReportSource, Run, Topic
+from caveat.report import Gap, ModelNote, Query, Report, ReportClaim, ReportSource, Run, Topic, UnreadFile
 from caveat.synthesis import CITATION, Synthesis, TopicClaims, cited_claims
+from caveat.unread import in_a_sentence
+from caveat_tools.folder import LeftOut
 from caveat_tools.outcome import Failed, results_of
 from caveat_tools.plain_text import one_line
 
@@ -41,8 +43,8 @@ class Material:
     model_notes: Sequence[tuple[str | None, str]]
     end: AgentEnd
     notes: Sequence[str]
-    unread: Sequence[str]
-    """What a source could not read of itself: one sentence each; a gap of the whole run."""
+    unread: Sequence[LeftOut]
+    """The files that could not be read, or not all of them: a gap of the whole run."""
 
 
 VerifiedClaims: TypeAlias = Mapping[str, Mapping[str, Claim]]
@@ -139,10 +141,10 @@ def _gaps(material: Material, claims: VerifiedClaims, topics: Sequence[Topic]) -
                 try_next=(_advice(material.end),),
             )
         )
-    gaps += [
-        Gap(topic=None, source="local", error_type="unreadable", why=why, try_next=("make the files readable",))
-        for why in material.unread
-    ]
+    if material.unread:
+        next_step = "look into the files yourself, or give them in a form that is read; all are listed below"
+        why = in_a_sentence(material.unread)
+        gaps.append(Gap(topic=None, source="local", error_type="unreadable", why=why, try_next=(next_step,)))
     return gaps
 
 
@@ -275,6 +277,7 @@ def compose(material: Material, synthesis: Synthesis | None, run: Run) -> Report
         gaps=tuple(gaps),
         model_notes=tuple(ModelNote(topic=topic, what=what) for topic, what in material.model_notes),
         notes=tuple(material.notes),
+        unread=tuple(UnreadFile(path=each.path, reason=each.reason) for each in material.unread),
         run=run,
     )
     return report.model_copy(update={"answer": render.markdown(report)})

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caveat.budget import Budget, Limit, Limits
-from caveat.turn import CONTEXT_FULL, Block, Message, ModelError, Turn
+from caveat.turn import CONTEXT_FULL, Block, Message, ModelError, ModelErrorKind, Turn
 from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
 from caveat_tools.stop import Stop, Stopped
@@ -126,6 +126,8 @@ class AgentEnd:
     tool_uses: int = 0
     spent: Mapping[Limit, str] = field(default_factory=dict)
     shrank: bool = False
+    model_error: ModelErrorKind | None = None
+    """What kind of error of the model ended it, if one did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,8 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
         except Stopped:
             return agent.stopped()
         except ModelError as error:
-            return agent.end("context_full" if error.kind == "context_full" else "model_failed", error.message)
+            reason: EndReason = "context_full" if error.kind == "context_full" else "model_failed"
+            return replace(agent.end(reason, error.message), model_error=error.kind)
         agent.count(turn)
         if turn.content and turn.stop_reason != "refusal":
             agent.messages.append({"role": "assistant", "content": turn.content})

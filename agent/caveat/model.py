@@ -168,6 +168,9 @@ class Model:
             return ModelError(
                 "request", f"ANTHROPIC_BASE_URL must begin with http:// or https://: {where}", retryable=False
             )
+        if isinstance(error, httpx2.ProxyError):
+            hint = f"{one_line(str(error), 200)}; check HTTPS_PROXY, or name {where.host} in NO_PROXY"
+            return ModelError("unavailable", hint, retryable=True)
         if isinstance(error, httpx2.ConnectError):
             hint = f"nothing answers at {where}; check the network, or set ANTHROPIC_BASE_URL to a server that runs"
             return ModelError("unavailable", hint, retryable=True)

@@ -40,6 +40,7 @@ NEXT_WORDS: Final[dict[Next, str]] = {
     "gave_up": "gave up",
 }
 MATCHES_SHOWN: Final = 3
+UNREAD_SHOWN: Final = 500
 OFFLINE_NOTICE: Final = (
     "**No language model was used.** These are the sentences that match the question best, copied by fixed rules; "
     "nobody has judged whether they answer it. To have a model answer, set `ANTHROPIC_API_KEY`, or set "
@@ -153,6 +154,8 @@ def _record(report: Report) -> list[str]:
     empty = _not_there(report)
     if empty:
         blocks += ["## Looked for, and not there", empty]
+    if report.unread:
+        blocks += ["## Files that could not be read", _unread_list(report)]
     if report.sources:
         blocks += ["## Sources", _source_list(report)]
     return [*blocks, "## About this report", _about(report)]
@@ -229,6 +232,12 @@ def _not_there(report: Report) -> str:
     return "\n".join(rows)
 
 
+def _unread_list(report: Report) -> str:
+    rows = [f"- `{_code(file.path)}`: {_inline(file.reason)}" for file in report.unread[:UNREAD_SHOWN]]
+    more = len(report.unread) - UNREAD_SHOWN
+    return "\n".join([*rows, f"- and {more} more, all of them in the report as JSON"] if more > 0 else rows)
+
+
 def _unverified(claims: Sequence[ReportClaim]) -> list[str]:
     rows = [
         f"- {_inline(claim.text)} — *{_inline(claim.why or 'no evidence')}*" for claim in claims if not claim.verified
@@ -284,7 +293,12 @@ def _about(report: Report) -> str:
 
 def _address(url: str) -> str:
     """Return an address as code: readable, and no link that a source has chosen."""
-    return f"`{_single(url).replace('`', '%60')}`"
+    return f"`{_code(url)}`"
+
+
+def _code(text: str) -> str:
+    """Return what can stand between backticks."""
+    return _single(text).replace("`", "%60")
 
 
 def _ids(claim: Claim) -> list[str]:

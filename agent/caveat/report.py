@@ -86,6 +86,13 @@ class ModelNote(Wire):
     what: str
 
 
+class UnreadFile(Wire):
+    """A file of the user's folder that could not be read, or not all of it, and why."""
+
+    path: str
+    reason: str
+
+
 class Run(Wire):
     """The run in numbers. `cost` is in US dollars by the price list of `prices_as_of`, or None where the model's price
     is not known; `end` says how retrieval ended.
@@ -119,6 +126,7 @@ class Report(Wire):
     gaps: tuple[Gap, ...]
     model_notes: tuple[ModelNote, ...]
     notes: tuple[str, ...]
+    unread: tuple[UnreadFile, ...] = ()
     run: Run
 
     @property

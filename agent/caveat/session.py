@@ -202,7 +202,10 @@ async def _ended_by(budget: Budget, clock: Clock, stop: Stop) -> AsyncIterator[N
 
 
 async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> AgentEnd:
-    """Let the coordinator search; raise NoReportError where the model gave no turn or had no room to search."""
+    """Let the coordinator search; raise NoReportError where the model cannot be asked at all.
+
+    One that was asked and came to no end in time is told in a report.
+    """
     end = await run_agent(
         name="coordinator",
         model=running.model,
@@ -215,8 +218,7 @@ async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> A
         refuse=refusal_recorder(running.ledger, {tool.name for tool in tools if isinstance(tool, RecordedTool)}),
         on_event=running.on_event,
     )
-    had_no_room = end.reason == "context_full" and not running.ledger.entries
-    if had_no_room or (end.reason == "model_failed" and end.turns == 0):
+    if end.reason == "model_failed" and end.turns == 0 and end.model_error != "timeout":
         raise NoReportError(end.detail)
     return end
 

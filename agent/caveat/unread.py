@@ -10,13 +10,17 @@ from caveat_tools.source import Source
 from caveat_tools.sources.local import LeftOut, LocalSource
 
 NAMED: Final = 5
-"""How many files of each sort are named; the others are counted."""
+"""How many files of each sort a sentence names; the others are counted."""
 
 
-def unread(sources: Iterable[Source]) -> list[str]:
-    """Return what could not be read: a gap, since nobody knows what is in it."""
-    gaps = [each for source in _local(sources) for each in source.left_out if each.may_hold_evidence]
-    return [f"{_files(len(gaps))} could not be read, or not all of it: {_reasons(gaps)}"] if gaps else []
+def unread(sources: Iterable[Source]) -> list[LeftOut]:
+    """Return what could not be read, or not all of it: a gap, since nobody knows what is in it."""
+    return [each for source in _local(sources) for each in source.left_out if each.may_hold_evidence]
+
+
+def in_a_sentence(files: Sequence[LeftOut]) -> str:
+    """Return how many files could not be read, and the first few with their reasons."""
+    return f"{_files(len(files))} could not be read, or not all of it: {_reasons(files)}"
 
 
 def left_out_on_purpose(sources: Iterable[Source]) -> list[str]:

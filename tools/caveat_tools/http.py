@@ -23,6 +23,7 @@ from xml.etree.ElementTree import Element
 
 import httpx2
 
+from caveat_tools.network import UnreachableProxyError
 from caveat_tools.outcome import ERROR_KINDS, ErrorType
 from caveat_tools.plain_text import clip
 from caveat_tools.safe_xml import parse_xml
@@ -269,12 +270,13 @@ def _broken(error: Exception, host: str, timeout_seconds: float, *, answering: b
 
 
 _UNREACHABLE: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (UnreachableProxyError, "the proxy on the way to {host} cannot be reached"),
+    (httpx2.ProxyError, "the proxy on the way to {host} refused the connection"),
     (ssl.SSLCertVerificationError, "the certificate of {host} was not accepted (TLS)"),
     (ssl.SSLError, "the TLS handshake with {host} failed"),
     (socket.gaierror, "the name {host} was not found"),
     (ConnectionRefusedError, "{host} refused the connection"),
     (ConnectionError, "{host} reset the connection"),
-    (httpx2.ProxyError, "the proxy on the way to {host} refused the connection"),
     (httpx2.UnsupportedProtocol, "the address is neither http nor https"),
     (httpx2.ConnectError, "{host} could not be reached"),
     (httpx2.RemoteProtocolError, "{host} hung up or broke the protocol before it answered"),

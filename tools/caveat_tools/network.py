@@ -94,6 +94,10 @@ def certificates() -> ssl.SSLContext:
         raise NetworkError(f"SSL_CERT_FILE or SSL_CERT_DIR names no readable certificates: {error}") from error
 
 
+class UnreachableProxyError(httpx2.ProxyError):
+    """The proxy itself did not answer: neither the service's fault nor the model's."""
+
+
 class NetworkTransport(httpx2.AsyncBaseTransport):
     """The innermost layer for the network. vcrpy patches the transports that it asks."""
 
@@ -110,7 +114,12 @@ class NetworkTransport(httpx2.AsyncBaseTransport):
             tls = self._certificates if address and address.startswith("https:") else None
             proxy = httpx2.Proxy(address, ssl_context=tls) if address else None
             self._ways[address] = httpx2.AsyncHTTPTransport(verify=self._certificates, proxy=proxy)
-        return await self._ways[address].handle_async_request(request)
+        try:
+            return await self._ways[address].handle_async_request(request)
+        except httpx2.ConnectError as error:
+            if address is None:
+                raise
+            raise UnreachableProxyError(f"the proxy {without_password(address)} cannot be reached") from error
 
     async def aclose(self) -> None:
         """Close all connections."""

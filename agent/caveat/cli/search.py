@@ -33,7 +33,7 @@ Examples:
 \b
 Exit codes:
   0    found
-  1    empty: the source answered and holds no match
+  1    empty: the source answered, holds no match, and has left nothing unread
   3    failed: the source could not be asked, or not completely
   2    wrong usage
   70   a bug in caveat
@@ -71,9 +71,12 @@ def search(  # noqa: PLR0913 - one parameter an option
     import asyncio  # noqa: PLC0415
 
     with interrupts_leave():
-        outcome = asyncio.run(_searched(source, ask, settings, inject, quiet=quiet, verbose=verbose))
+        outcome, unread = asyncio.run(_searched(source, ask, settings, inject, quiet=quiet, verbose=verbose))
     _show(outcome, as_json=as_json)
-    sys.exit({"found": 0, "empty": EXIT_EMPTY, "failed": EXIT_GAPS}[outcome.status])
+    if unread:
+        tell(f"caveat: {unread}")
+    codes = {"found": 0, "empty": EXIT_GAPS if unread else EXIT_EMPTY, "failed": EXIT_GAPS}
+    sys.exit(codes[outcome.status])
 
 
 def _checked(query: str, date_from: datetime | None, date_to: datetime | None, limit: int) -> Ask:
@@ -93,9 +96,11 @@ def _checked(query: str, date_from: datetime | None, date_to: datetime | None, l
 
 async def _searched(
     name: str, ask: Ask, settings: Settings, inject: str, *, quiet: bool, verbose: bool
-) -> Found | Empty | Failed:
+) -> tuple[Found | Empty | Failed, str]:
+    """Return the outcome, and what of a folder could not be read, in a sentence."""
     from caveat.errors import USAGE_ERRORS  # noqa: PLC0415
     from caveat.progress import Progress  # noqa: PLC0415
+    from caveat.unread import in_a_sentence, unread  # noqa: PLC0415
     from caveat_tools.clock import SystemClock  # noqa: PLC0415
     from caveat_tools.faults import parse_faults  # noqa: PLC0415
     from caveat_tools.pace import paces_for  # noqa: PLC0415
@@ -107,7 +112,10 @@ async def _searched(
     clock = SystemClock()
     try:
         faults = parse_faults(inject, [name], model=False)
-        opening = open_source(name, settings.for_sources(), faults=faults, clock=clock, on_progress=progress.note)
+        said = (lambda _: None) if quiet else progress.note
+        opening = open_source(
+            name, settings.for_sources(), faults=faults, clock=clock, on_progress=said, on_notice=said
+        )
         async with opening as source:
             searcher = Searcher(
                 [source],
@@ -117,7 +125,9 @@ async def _searched(
                 paces=paces_for(clock),
                 on_event=lambda event: None if isinstance(event, SearchEnded) else progress(event),
             )
-            return await searcher.search(name, ask)
+            outcome = await searcher.search(name, ask)
+            files = unread([source])
+            return outcome, in_a_sentence(files) if files else ""
     except USAGE_ERRORS as error:
         raise click.UsageError(str(error)) from error
 
