@@ -76,6 +76,14 @@ async def test_usage_counts_cached_tokens_and_every_call() -> None:
     assert (model.usage.calls, model.usage.input_tokens, model.usage.output_tokens) == (2, 210, 14)
 
 
+@pytest.mark.parametrize("count", [10**400, 10**30, -5, True, "9", None, [], 1e308])
+async def test_a_count_of_tokens_that_cannot_be_one_counts_nothing(count: Any) -> None:
+    """A server that counts wrong neither ends the run nor spends its budget."""
+    model = ScriptedModel([message([text("a")], usage={"input_tokens": count, "output_tokens": 7})]).model()
+    await model.turn("s", HELLO, [])
+    assert model.usage.tokens == 7
+
+
 EVENTS = stream_of(message([text("hello there"), tool_use("search", "toolu_1", q="x")]))
 
 
@@ -282,6 +290,36 @@ async def test_a_number_that_json_cannot_hold_is_a_broken_call(number: str) -> N
     events = stream_of(message([tool_use("search", "toolu_1", q="x")]))
     events[2]["delta"]["partial_json"] = f'{{"q": {number}}}'
     assert "toolu_1" in (await turn_of(sse_response(sse(*events)))).broken
+
+
+def nested(levels: int) -> str:
+    """An object in an object, and so on."""
+    return '{"a": ' * (levels - 1) + "{}" + "}" * (levels - 1)
+
+
+@pytest.mark.parametrize(("levels", "is_broken"), [(64, False), (66, True), (971, True), (100_000, True)])
+async def test_arguments_nested_too_deeply_are_a_broken_call(levels: int, is_broken: bool) -> None:
+    """What could not be written into the next request is not executed, and the run goes on."""
+    events = stream_of(message([tool_use("search", "toolu_1")]))
+    events[2]["delta"]["partial_json"] = nested(levels)
+    turn = await turn_of(sse_response(sse(*events)))
+    assert ("toolu_1" in turn.broken) == is_broken
+    assert json.dumps(turn.content)
+
+
+async def test_arguments_nested_too_deeply_are_a_broken_call_without_a_stream_too() -> None:
+    """A whole message in one body is treated the same, and a name of a model that is no text is passed over."""
+    body = json.dumps(message([tool_use("search", "toolu_1", q="deep")], model="deep")).replace('"deep"', nested(900))
+    turn = await turn_of(httpx2.Response(200, headers={"content-type": "application/json"}, content=body))
+    assert "nested more than 64 deep" in turn.broken["toolu_1"]
+
+
+async def test_another_block_nested_too_deeply_is_a_passing_failure() -> None:
+    """It could not be sent back; the model is asked again."""
+    body = json.dumps(message([{"type": "hologram", "beam": 7}], model="m")).replace("7", nested(900))
+    error = await error_of(httpx2.Response(200, headers={"content-type": "application/json"}, content=body))
+    assert (error.kind, error.retryable) == ("malformed", True)
+    assert "nested too deeply" in error.message
 
 
 async def test_a_stream_cannot_take_its_content_back() -> None:

@@ -118,7 +118,8 @@ class Model:
                 raise
             hint = f"the model took longer than {self._turn_seconds:.0f} s for a turn; use a faster model or machine"
             raise ModelError("timeout", hint, retryable=True) from None
-        self.answered_by = one_line(str(message.get("model") or self.name), 200)
+        said = message.get("model")
+        self.answered_by = one_line(said, 200) if isinstance(said, str) and said else self.name
         return checked_turn(message, self.usage.add(message.get("usage"), price_of(self.answered_by)))
 
     async def _message(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
