@@ -11,9 +11,11 @@ from typing import Any
 import anthropic
 import httpx2
 
-from caveat.model import Model, read_as_utf8
+from caveat.model import Model
+from caveat.model_http import http_client
 from caveat.settings import Settings
 from caveat_tools.clock import FakeClock
+from caveat_tools.faults import parse_faults
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.snapshots import SnapshotStore
 from caveat_tools.source import Ask, Page, Passage, SourceError
@@ -113,11 +115,7 @@ class ScriptedModel:
 
     def client(self) -> anthropic.AsyncAnthropic:
         """The SDK's client, talking to this script."""
-        http = httpx2.AsyncClient(
-            transport=httpx2.MockTransport(self.handle),
-            follow_redirects=True,
-            event_hooks={"response": [read_as_utf8]},
-        )
+        http = http_client(httpx2.MockTransport(self.handle), parse_faults("", []))
         return anthropic.AsyncAnthropic(api_key="x", base_url="http://model.test", http_client=http, max_retries=0)
 
     def results(self, request: int = -1) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -19,6 +20,7 @@ from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults
 from caveat_tools.retry import RetryPolicy
 from scripted import OFFLINE, ScriptedModel, message, sse, sse_response, stream_of, text, tool_use
+from servers import LocalServer, Reply
 
 TOOL = {"name": "search", "description": "d", "input_schema": {"type": "object"}}
 HELLO = [{"role": "user", "content": "hello"}]
@@ -40,6 +42,22 @@ def error_response(status: int, kind: str, words: str = "words", **more: Any) ->
     return httpx2.Response(
         status, headers=headers, json={"type": "error", "error": {"type": kind, "message": words, **more}}
     )
+
+
+Environment = Callable[[dict[str, str]], None]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """Set the variables that choose the model, and no others."""
+
+    def only(variables: dict[str, str]) -> None:
+        for name in (*KEY_VARIABLES, "ANTHROPIC_BASE_URL", "CAVEAT_MODEL", "CAVEAT_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return only
 
 
 async def test_a_streamed_turn_arrives_whole() -> None:
@@ -74,6 +92,14 @@ async def test_usage_counts_cached_tokens_and_every_call() -> None:
     await model.turn("s", HELLO, [])
     await model.turn("s", HELLO, [])
     assert (model.usage.calls, model.usage.input_tokens, model.usage.output_tokens) == (2, 210, 14)
+
+
+@pytest.mark.parametrize("count", [10**400, 10**30, -5, True, "9", None, [], 1e308])
+async def test_a_count_of_tokens_that_cannot_be_one_counts_nothing(count: Any) -> None:
+    """A server that counts wrong neither ends the run nor spends its budget."""
+    model = ScriptedModel([message([text("a")], usage={"input_tokens": count, "output_tokens": 7})]).model()
+    await model.turn("s", HELLO, [])
+    assert model.usage.tokens == 7
 
 
 EVENTS = stream_of(message([text("hello there"), tool_use("search", "toolu_1", q="x")]))
@@ -284,6 +310,36 @@ async def test_a_number_that_json_cannot_hold_is_a_broken_call(number: str) -> N
     assert "toolu_1" in (await turn_of(sse_response(sse(*events)))).broken
 
 
+def nested(levels: int) -> str:
+    """An object in an object, and so on."""
+    return '{"a": ' * (levels - 1) + "{}" + "}" * (levels - 1)
+
+
+@pytest.mark.parametrize(("levels", "is_broken"), [(64, False), (66, True), (971, True), (100_000, True)])
+async def test_arguments_nested_too_deeply_are_a_broken_call(levels: int, is_broken: bool) -> None:
+    """What could not be written into the next request is not executed, and the run goes on."""
+    events = stream_of(message([tool_use("search", "toolu_1")]))
+    events[2]["delta"]["partial_json"] = nested(levels)
+    turn = await turn_of(sse_response(sse(*events)))
+    assert ("toolu_1" in turn.broken) == is_broken
+    assert json.dumps(turn.content)
+
+
+async def test_arguments_nested_too_deeply_are_a_broken_call_without_a_stream_too() -> None:
+    """A whole message in one body is treated the same, and a name of a model that is no text is passed over."""
+    body = json.dumps(message([tool_use("search", "toolu_1", q="deep")], model="deep")).replace('"deep"', nested(900))
+    turn = await turn_of(httpx2.Response(200, headers={"content-type": "application/json"}, content=body))
+    assert "nested more than 64 deep" in turn.broken["toolu_1"]
+
+
+async def test_another_block_nested_too_deeply_is_a_passing_failure() -> None:
+    """It could not be sent back; the model is asked again."""
+    body = json.dumps(message([{"type": "hologram", "beam": 7}], model="m")).replace("7", nested(900))
+    error = await error_of(httpx2.Response(200, headers={"content-type": "application/json"}, content=body))
+    assert (error.kind, error.retryable) == ("malformed", True)
+    assert "nested too deeply" in error.message
+
+
 async def test_a_stream_cannot_take_its_content_back() -> None:
     """A message_delta that holds a content of its own does not replace what was streamed."""
     events = stream_of(message([text("words")]))
@@ -291,27 +347,120 @@ async def test_a_stream_cannot_take_its_content_back() -> None:
     assert (await turn_of(sse_response(sse(*events)))).text == "words"
 
 
-class Garbage(httpx2.AsyncByteStream):
-    """A body that claims to be compressed."""
+class Body(httpx2.AsyncByteStream):
+    """A body in one piece that comes once, or again and again without end; `sent` says how often it came."""
+
+    def __init__(self, piece: bytes, *, is_endless: bool = False) -> None:
+        self.piece = piece
+        self.is_endless = is_endless
+        self.sent = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield b"this is not gzip"
+        while self.is_endless or not self.sent:
+            self.sent += 1
+            yield self.piece
+
+
+@pytest.mark.parametrize("charset", ["rot13", "base64"])
+async def test_a_charset_that_is_none_is_no_traceback(charset: str) -> None:
+    """Whatever a server says of its JSON, it is read as UTF-8."""
+    response = httpx2.Response(
+        400, headers={"content-type": f"application/json; charset={charset}"}, content='{"error": "Wörter"}'.encode()
+    )
+    assert "Wörter" in (await error_of(lambda _: response)).message
+
+
+@pytest.mark.parametrize("coding", ["gzip", "gzip, gzip", "br", "nonsense"])
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_content_coding_that_was_not_asked_for_is_not_undone(coding: str, kind: str) -> None:
+    """A few bytes that would become gigabytes stay a few bytes."""
+    body = Body(b"never read")
+    headers = {"content-encoding": coding, "content-type": kind}
+    error = await error_of(lambda _: httpx2.Response(200, headers=headers, stream=body))
+    assert (error.kind, error.retryable, body.sent) == ("malformed", True, 0)
+    assert f"encoded its answer ({coding}), which was not asked for" in error.message
+
+
+async def test_a_refusal_in_a_content_coding_is_that_refusal() -> None:
+    """The status says enough, and the body is not decompressed."""
+    twice = gzip.compress(gzip.compress(b" " * 1_000_000))
+    headers = {"content-encoding": "gzip, gzip", "content-type": "application/json"}
+    error = await error_of(lambda _: httpx2.Response(401, headers=headers, stream=Body(twice)))
+    assert (error.kind, error.retryable) == ("refused_key", False)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, "request"), (401, "refused_key"), (529, "overloaded")])
+async def test_a_refusal_without_end_is_that_refusal(status: int, kind: str) -> None:
+    """Its first words are shown, and a server that never stops sending costs a bounded amount of memory."""
+    body = Body(b"no, no, ", is_endless=True)
+    error = await error_of(lambda _: httpx2.Response(status, stream=body))
+    assert error.kind == kind
+    assert "no, no, no" in error.message
+    assert body.sent * len(body.piece) <= 100_000
 
 
 @pytest.mark.parametrize(
-    "response",
+    ("location", "shown"),
     [
-        httpx2.Response(
-            200, headers={"content-encoding": "gzip", "content-type": "application/json"}, stream=Garbage()
-        ),
-        httpx2.Response(307, headers={"location": "http://model.test/v1/messages"}),
-        httpx2.Response(400, headers={"content-type": "application/json; charset=rot13"}, content=b"{}"),
-        httpx2.Response(400, headers={"content-type": "application/json; charset=base64"}, content=b"{}"),
+        ("https://other.test/v1/messages", "https://other.test;"),
+        ("https://other.test/api/v1/messages?beta=true", "https://other.test/api;"),
+        ("/new/v1/messages", "http://model.test/new;"),
+        ("http://127.0.0.1:99999/", "http://127.0.0.1:99999/;"),
+        ("http://[::1", "http://[::1;"),
+        ("http://a..b/", "http://a..b/;"),
+        ("https://me:secret@other.test/v1/messages?api_key=secret", "https://…@other.test;"),
+        ("\xff\x1b[31m", "\xff;"),
+        ("", "http://model.test;"),
     ],
 )
-async def test_odd_http_is_a_model_error_and_no_traceback(response: httpx2.Response) -> None:
-    """A body that cannot be decompressed, endless redirects, a charset that is none."""
-    assert (await error_of(lambda _: response)).message
+async def test_a_redirect_is_not_followed_and_its_address_is_named(location: str, shown: str) -> None:
+    """A conversation goes to no server that the user did not name, and the user hears which one wants it."""
+    script = ScriptedModel([httpx2.Response(307, headers=[(b"location", location.encode("latin-1"))])])
+    with pytest.raises(ModelError) as caught:
+        await script.model().turn("s", HELLO, [])
+    assert (caught.value.kind, caught.value.retryable, len(script.requests)) == ("request", False, 1)
+    assert f"sends its callers on to {shown}" in caught.value.message
+    assert caught.value.message.endswith("; set ANTHROPIC_BASE_URL to that address")
+    assert "secret" not in caught.value.message
+    assert caught.value.message.isprintable()
+
+
+async def test_a_redirect_of_a_real_server_is_one_sentence(environment: Environment) -> None:
+    """An impossible port in it is no traceback."""
+    redirect = Reply(308, {"location": "http://127.0.0.1:99999/v1/messages"})
+    with LocalServer(redirect) as server:
+        environment({"ANTHROPIC_BASE_URL": server.url})
+        async with open_model(read_settings()[0], clock=FakeClock(), faults=parse_faults("", [])) as model:
+            with pytest.raises(ModelError, match="set ANTHROPIC_BASE_URL"):
+                await model.turn("s", HELLO, [])
+    assert len(server.requests) == 1
+
+
+@pytest.mark.usefixtures("_ends")
+@pytest.mark.parametrize("piece", [b":\n", b"data: x\n", b"\r\n:", b": ping "])
+async def test_an_event_without_end_is_cut_off(piece: bytes) -> None:
+    """A flood of comments without a blank line costs neither memory nor minutes."""
+    body = Body(piece * 30_000, is_endless=True)
+    headers = {"content-type": "text/event-stream"}
+    error = await error_of(lambda _: httpx2.Response(200, headers=headers, stream=body))
+    assert "an event that is larger than any message" in error.message
+    assert body.sent <= 10
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("size", [1, 2, 7, 10_000])
+async def test_a_stream_in_pieces_of_any_size_is_the_same_turn(end: bytes, size: int) -> None:
+    """However the network cuts it, and whichever line ends a server uses."""
+    body = (b": a comment\n\n" + sse(*EVENTS)).replace(b"\n", end)
+
+    class Pieces(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for at in range(0, len(body), size):
+                yield body[at : at + size]
+
+    headers = {"content-type": "text/event-stream"}
+    turn = await turn_of(lambda _: httpx2.Response(200, headers=headers, stream=Pieces()))
+    assert (turn.text, turn.tool_uses[0]["input"]) == ("hello there", {"q": "x"})
 
 
 UNKNOWN: list[dict[str, Any]] = [
@@ -358,22 +507,6 @@ async def test_a_bug_below_the_sdk_is_not_an_outage() -> None:
 
     with pytest.raises(CassetteMissError):
         await turn_of(miss, policy=RetryPolicy(attempts=3))
-
-
-Environment = Callable[[dict[str, str]], None]
-
-
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """Set the variables that choose the model, and no others."""
-
-    def only(variables: dict[str, str]) -> None:
-        for name in (*KEY_VARIABLES, "ANTHROPIC_BASE_URL", "CAVEAT_MODEL", "CAVEAT_OFFLINE"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-
-    return only
 
 
 async def test_without_key_or_base_url_the_embedded_model_answers(environment: Environment) -> None:
@@ -494,11 +627,6 @@ async def test_a_server_that_only_sends_pings_is_left_when_the_turns_time_is_up(
 @pytest.mark.parametrize("end", [b"\n\n", b""])
 async def test_an_answer_without_end_is_cut_off(kind: str, end: bytes) -> None:
     """A server that never stops sending costs a bounded amount of memory."""
-
-    class Endless(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            while True:
-                yield b'event: ping\ndata: {"type": "ping", "filler": "' + b"x" * 1_000_000 + b'"}' + end
-
-    response = httpx2.Response(200, headers={"content-type": kind}, stream=Endless())
+    piece = b'event: ping\ndata: {"type": "ping", "filler": "' + b"x" * 900_000 + b'"}' + end
+    response = httpx2.Response(200, headers={"content-type": kind}, stream=Body(piece, is_endless=True))
     assert "larger than any message" in (await error_of(lambda _: response)).message

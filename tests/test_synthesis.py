@@ -93,9 +93,18 @@ async def test_a_model_that_only_talks_gives_no_prose_and_no_crash() -> None:
         ("Finished [C1]\n1. ---", "headings"),
         ("topic [C1] | state\n--- | ---\nall topics | covered", "headings"),
         ("Finished [C1].\n* * *", "headings"),
+        ("Finished [C1].\n*\n*\n*", "headings"),
+        ("Finished [C1].\n1. * _ *", "headings"),
+        ("Finished [C1].\n- [what\nelse]: https://evil.example/", "headings"),
         ("- Finished in 1959 [C1].\n- Full in 1963 [C2].", None),
         ("1. Finished in 1959 [C1].\n2. Full in 1963 [C2].", None),
         ("* **Finished** in 1959 - and not later [C1].", None),
+        ("Opened in\n1959. [C1]", None),
+        ("Opened in \u00b9\u2079\u2076\u2070 [C1].", "the number 1960"),
+        ("It took \u00bd a year [C1].", "the number 1"),
+        ("It took \u246b years [C1].", "the number 12"),
+        ("Finished in \uff11\uff19\uff15\uff19, of 3 km\u00b2 [C1].", "the number 3 "),
+        ("Finished in \uff11\uff19\uff15\uff19, in km\u00b2 and without CO\u2082 [C1].", None),
         ("", None),
     ],
 )
@@ -105,6 +114,20 @@ def test_a_paragraph_holds_only_if_what_it_cites_exists_and_has_its_numbers(
     """Citations must exist, and a number must stand in a claim that the same paragraph cites."""
     found = paragraph_problem(paragraph, CLAIMS)
     assert found is None if problem is None else problem in str(found)
+
+
+@pytest.mark.usefixtures("_ends")
+@pytest.mark.parametrize("part", ["* ", "- ", "1. ", "*\n", "[\n", "[C1", "[C1 ,", "1", "1.", "_ ", "|\n", "- [x"])
+def test_hostile_prose_does_not_keep_the_check_busy(part: str) -> None:
+    """Prose that a model repeats without end is checked, and the check ends."""
+    paragraph_problem(part * (50_000 // len(part)) + "x", CLAIMS)
+
+
+async def test_a_section_that_is_too_long_to_be_prose_is_refused_in_plain_words() -> None:
+    """A model that writes without end is told how long a section may be, and its claims speak."""
+    result, _ = await written(sections("Finished in 1959 [C1]. " * 1_000))
+    assert result.sections == {}
+    assert result.rejected == {"T1": "the section is longer than 20,000 characters"}
 
 
 def test_numbers_are_compared_by_value_and_not_by_spelling() -> None:

@@ -75,8 +75,12 @@ class Usage:
         return turn
 
 
+_MOST_TOKENS: Final = 10**9
+"""What no turn can use: a larger count is none."""
+
+
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
 
 
 class Budget:

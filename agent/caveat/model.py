@@ -16,8 +16,9 @@ from typing import Any, Final, cast
 import anthropic
 import httpx2
 
-from caveat import model_faults, offline
+from caveat import offline
 from caveat.budget import Usage
+from caveat.model_http import STALL_SECONDS, WholeEvents, http_client
 from caveat.prices import price_of
 from caveat.settings import Settings
 from caveat.turn import (
@@ -36,13 +37,8 @@ from caveat_tools.http import retry_after
 from caveat_tools.network import NetworkError, NetworkTransport
 from caveat_tools.plain_text import one_line, plain
 from caveat_tools.retry import RetryPolicy, Waiting, with_retries
-from caveat_tools.transport import stacked
 
 MAX_OUTPUT_TOKENS: Final = 8_192
-MAX_ANSWER_BYTES: Final = 20_000_000
-STALL_SECONDS: Final = 300.0
-"""How long a server may send nothing: a local one begins to answer only when it has read the whole conversation."""
-
 TURN_SECONDS: Final = 600.0
 KEY_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 """Any of these means that a hosted model is to be asked."""
@@ -118,7 +114,8 @@ class Model:
                 raise
             hint = f"the model took longer than {self._turn_seconds:.0f} s for a turn; use a faster model or machine"
             raise ModelError("timeout", hint, retryable=True) from None
-        self.answered_by = one_line(str(message.get("model") or self.name), 200)
+        said = message.get("model")
+        self.answered_by = one_line(said, 200) if isinstance(said, str) and said else self.name
         return checked_turn(message, self.usage.add(message.get("usage"), price_of(self.answered_by)))
 
     async def _message(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
@@ -147,8 +144,8 @@ class Model:
     async def _read(self, response: httpx2.Response) -> Message:
         kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind == "text/event-stream":
-            return await assembled(anthropic.AsyncStream.raw_events(cast("httpx2.Response", _Bounded(response))))
-        body = b"".join([chunk async for chunk in _Bounded(response).aiter_bytes()])
+            return await assembled(anthropic.AsyncStream.raw_events(cast("httpx2.Response", WholeEvents(response))))
+        body = await response.aread()
         try:
             message = parsed_json(body.decode())
         except (ValueError, RecursionError):
@@ -236,13 +233,7 @@ async def open_model(
         inner = offline.transport() if is_offline else NetworkTransport()
     except NetworkError as error:
         raise ModelError("request", str(error), retryable=False) from error
-    http = httpx2.AsyncClient(
-        transport=stacked(inner, faults, "model", model_faults.ANSWERS),
-        timeout=httpx2.Timeout(STALL_SECONDS, connect=10.0),
-        follow_redirects=True,
-        event_hooks={"response": [read_as_utf8]},
-        headers={"accept-encoding": "identity"},
-    )
+    http = http_client(inner, faults)
     try:
         client = anthropic.AsyncAnthropic(http_client=http, max_retries=0, **access)
     except anthropic.AnthropicError as error:
@@ -291,27 +282,6 @@ def _checked_access(base_url: str | None) -> dict[str, Any]:
     if port is not None and not 0 < port < 65_536:
         raise ModelError("request", f"ANTHROPIC_BASE_URL names a port that does not exist: {port}", retryable=False)
     return access
-
-
-class _Bounded:
-    """A response whose body ends, with a ModelError, where no message can be as long."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self._response = response
-
-    async def aiter_bytes(self) -> AsyncIterator[bytes]:
-        """Yield the body in pieces: all that the SDK's event decoder asks of a response."""
-        size = 0
-        async for chunk in self._response.aiter_bytes():
-            size += len(chunk)
-            if size > MAX_ANSWER_BYTES:
-                raise ModelError("malformed", "the model's answer is larger than any message", retryable=False)
-            yield chunk
-
-
-async def read_as_utf8(response: httpx2.Response) -> None:
-    """A response hook: JSON and events are UTF-8, and a charset that is none (rot13) would raise in the SDK."""
-    response.encoding = "utf-8"
 
 
 _TOO_LONG: Final = re.compile("prompt is too long|exceed context limit|maximum context length")

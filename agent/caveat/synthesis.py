@@ -7,6 +7,7 @@ cites. A topic whose prose fails twice is rendered from its claims, and the repo
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -25,18 +26,16 @@ from caveat_tools.stop import Stop
 LIMITS: Final = Limits(turns=4, calls=4, nudges=1)
 CITATION: Final = re.compile(r"\[(C\d+(?:\s*,\s*C\d+)*)\]")
 _OTHER_CITATION = re.compile(r"\[(?!C\d)[A-Za-z]{1,3}\d+[\],;.]")
-_STRUCTURE = re.compile(
-    r"""
-    ^(?:[\s*+-]|\d+[.)]\s)*               # after any markers of lists
-    (?: > | \[[^\]]*\]: | [#|] | ``` | ~~~  # a quote, a link's target, a heading, a table, code
-      | [-=]+\s*$ | (?:[-*_]\s*){3,}$     # an underline makes the line above a heading; a rule
-    )
-    | ^[\s|:-]*-[\s|:-]*$                 # what makes the line above a table's head
-    """,
-    re.MULTILINE | re.VERBOSE,
-)
-"""What could pass for a part of the report that code writes."""
-_NUMBER = re.compile(r"\d+(?:[.,\u00a0\u202f]\d+)*")
+MAX_SECTION_CHARS: Final = 20_000
+_MARKERS = r"(?:[\s*+-]|\d++[.)]\s)*+"
+_LIST_MARKERS = re.compile(_MARKERS)
+_OPENING = re.compile(r">|\[[^\]]{0,999}+\]:|[#|]|```|~~~")
+"""What begins a quote, a link's target (its label has at most 999 characters: CommonMark), a heading, a table, code."""
+_WORDLESS = re.compile(_MARKERS + r"[=_|:*\s-]*+")
+"""A rule, an underline that makes the line above a heading, what makes it a table's head, or an empty item."""
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_UNIT = re.compile(r"(?<=[A-Za-z])[\u00b2\u00b3\u00b9\u2070-\u2089](?![\u00b2\u00b3\u00b9\u2070-\u2089])")
+"""The raised or lowered digit of km² or CO₂, which is no number."""
 
 
 class SectionArguments(Arguments):
@@ -118,6 +117,8 @@ class WriteSectionsTool:
             return f"{topic_id} has no claims to write about"
         if not text:
             return "the section is empty"
+        if len(text) > MAX_SECTION_CHARS:
+            return f"the section is longer than {MAX_SECTION_CHARS:,} characters"
         return next(filter(None, (paragraph_problem(p, topic.claims) for p in re.split(r"\n\s*\n", text))), None)
 
 
@@ -125,11 +126,11 @@ def paragraph_problem(paragraph: str, claims: Mapping[str, Claim]) -> str | None
     """Return why a paragraph does not hold: no citation, one that does not exist, a number that no cited claim has."""
     if not paragraph.strip():
         return None
-    if _STRUCTURE.search(paragraph):
+    if _has_structure(paragraph):
         return "headings, quotes, tables, code and link targets are not possible, only paragraphs and lists"
     if _OTHER_CITATION.search(paragraph):
         return "only claims can be cited, like [C2]"
-    cited = cited_claims(paragraph)
+    cited = list(dict.fromkeys(cited_claims(paragraph)))
     if not cited:
         return f"a paragraph cites no claim: {paragraph.strip()[:60]!r}"
     unknown = [key for key in cited if key not in claims]
@@ -143,17 +144,33 @@ def paragraph_problem(paragraph: str, claims: Mapping[str, Claim]) -> str | None
     return None
 
 
+def _has_structure(paragraph: str) -> bool:
+    """Say whether a line could pass for a part of the report that code writes. Nothing in it backtracks."""
+    start = 0
+    for line in paragraph.split("\n"):
+        markers = _LIST_MARKERS.match(line)
+        after = start + (markers.end() if markers else 0)
+        if _OPENING.match(paragraph, after) or (line.strip() and _WORDLESS.fullmatch(line.rstrip())):
+            return True
+        start += len(line) + 1
+    return False
+
+
 def cited_claims(text: str) -> list[str]:
     """Return the ids in all citations of a text, in order."""
     return [key.strip() for group in CITATION.findall(text) for key in group.split(",")]
 
 
 def numbers_in(text: str) -> set[str]:
-    """Return the numbers of a text in one spelling: no thousands separators, a point before decimals."""
+    """Return the numbers of a text in one spelling: no thousands separators, a point before decimals.
+
+    Raised, circled and wide digits and fractions are numbers like others (NFKC), but for the digit of a unit.
+    """
     found = set()
-    for number in _NUMBER.findall(text):
-        grouped = re.fullmatch(r"\d{1,3}([.,\u00a0\u202f]\d{3})+", number)
-        found.add(re.sub(r"\D", "", number) if grouped else re.sub(r"[,\u00a0\u202f]", ".", number))
+    spaces_as_separators = re.sub(r"[\u00a0\u202f]", ",", _UNIT.sub("", text))
+    for number in _NUMBER.findall(unicodedata.normalize("NFKC", spaces_as_separators)):
+        grouped = re.fullmatch(r"\d{1,3}([.,]\d{3})+", number)
+        found.add(re.sub(r"\D", "", number) if grouped else number.replace(",", "."))
     return found
 
 

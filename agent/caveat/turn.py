@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -33,6 +33,8 @@ ModelErrorKind: TypeAlias = Literal[
 Message: TypeAlias = dict[str, Any]
 Block: TypeAlias = dict[str, Any]
 
+MAX_DEPTH: Final = 64
+"""How deep the arguments of a call may be nested: what is much deeper cannot be written as JSON again."""
 CONTEXT_FULL: Final = "the conversation no longer fits the model's context"
 
 
@@ -179,11 +181,15 @@ def _checked(block: Any) -> tuple[Block, str | None]:
         raise _senseless("holds a block without a type")
     if block["type"] == "text" and not isinstance(block.get("text"), str):
         raise _senseless("holds a text block without text")
-    if block["type"] == "tool_use":
-        if not (isinstance(block.get("name"), str) and isinstance(block.get("id"), str) and block["id"]):
-            raise _senseless("holds a tool_use without name or id")
-        return _with_arguments(block)
-    return (_with_arguments(block)[0] if isinstance(block.get("input"), str) else block), None
+    is_call = block["type"] == "tool_use"
+    if is_call and not (isinstance(block.get("name"), str) and isinstance(block.get("id"), str) and block["id"]):
+        raise _senseless("holds a tool_use without name or id")
+    reason = None
+    if is_call or isinstance(block.get("input"), str):
+        block, reason = _with_arguments(block)
+    if _is_deeper(block, MAX_DEPTH + 1):
+        raise _senseless("holds a block that is nested too deeply")
+    return block, reason
 
 
 def _senseless(what: str) -> ModelError:
@@ -200,7 +206,21 @@ def _with_arguments(block: Block) -> tuple[Block, str | None]:
             return {**block, "input": {}}, f"the arguments are not valid JSON: {error}"
     if not isinstance(value, dict):
         return {**block, "input": {}}, "the arguments are not a JSON object"
+    if _is_deeper(value, MAX_DEPTH):
+        return {**block, "input": {}}, f"the arguments are nested more than {MAX_DEPTH} deep"
     return {**block, "input": value}, None
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Say whether a value has more than `levels` objects and lists one in the other."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [part for whole in level for part in _parts(whole)]
+    return bool(level)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def parsed_json(text: str) -> Any:
