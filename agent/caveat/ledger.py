@@ -131,15 +131,17 @@ class Ledger:
         return outcome
 
     def _numbered(self, outcome: Found | Failed, result: Result, turn: int) -> Result:
-        """Return the result with its id; the same passage of the same source always has the same one."""
-        key = (outcome.source, result.url, result.text)
-        if key not in self._numbers:
-            number = self._numbers[key] = f"S{len(self._numbers) + 1}"
-            self._add_to_works(number, result.identifiers)
+        """Return the result with its id; the same passage of the same source always has the same one.
+
+        One that comes again may name more identifiers than before.
+        """
+        number = self._numbers.setdefault((outcome.source, result.url, result.text), f"S{len(self._numbers) + 1}")
+        self._add_to_works(number, result.identifiers)
+        if number not in self.evidence:
             age = outcome.snapshot_age_seconds if isinstance(outcome, Found) else None
             retrieved_at = f"{self._now() - timedelta(seconds=age or 0):%Y-%m-%dT%H:%M:%SZ}"
             self.evidence[number] = Evidence(self._named(result, number), outcome.source, retrieved_at, turn, age)
-        return self._named(result, self._numbers[key])
+        return self._named(result, number)
 
     def _named(self, result: Result, number: str) -> Result:
         first = self.first_of_work(number)
