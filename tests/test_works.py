@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from caveat import research
@@ -41,6 +41,13 @@ from scripted import ScriptedModel, ScriptedSource, memory_store, tool_use
         ("https://doi.org/10.48550/ARXIV.2101.01234v3", "arxiv:2101.01234"),
         ("10.48550/arXiv.math/0309136", "arxiv:math/0309136"),
         ("10.48550/arxiv.nonsense", None),
+        ("10.1103/x,", "doi:10.1103/x"),
+        ("10.1103/PhysRev.1.;", "doi:10.1103/physrev.1"),
+        ("10.1002%2Fabc", "doi:10.1002/abc"),
+        ("https://doi.org/10.1002/(SICI)1%3A1%3C67%C3%84", "doi:10.1002/(sici)1:1<67ä"),
+        ("10.1002/a%2Fb", "doi:10.1002/a%2fb"),
+        ("https://doi.org/10.5555/a%20b", None),
+        ("10.5555/.,", None),
         ("10.1/x", None),
         ("10.5555/", None),
         ("10.5555/a b", None),
@@ -65,6 +72,14 @@ def test_a_doi_in_any_of_its_forms_is_one_identifier(text: str, identifier: str 
         ("http://arxiv.org/abs/astro-ph/0601001v1", "arxiv:astro-ph/0601001"),
         ("math.GT/0309136", "arxiv:math/0309136"),
         ("hep-th/9901001", "arxiv:hep-th/9901001"),
+        ("arXiv:2101.00001 [cs.CL]", "arxiv:2101.00001"),
+        ("arXiv:2101.00001v3 [astro-ph.GA]", "arxiv:2101.00001"),
+        ("https://arxiv.org/abs/2101.00001?context=cs", "arxiv:2101.00001"),
+        ("https://arxiv.org/pdf/2101.00001v2.pdf#page=3", "arxiv:2101.00001"),
+        ("https://doi.org/10.48550/arxiv.1706.03762", "arxiv:1706.03762"),
+        ("10.48550/arXiv.math/0309136", "arxiv:math/0309136"),
+        ("https://doi.org/10.5555/1706.03762", None),
+        ("arXiv:2101.00001 and more", None),
         ("https://arxiv.org/list/cs", None),
         ("2101.012345", None),
         ("12101.01234", None),
@@ -77,7 +92,8 @@ def test_an_arxiv_id_in_any_of_its_forms_is_one_identifier(text: str, identifier
     assert arxiv_identifier(text) == identifier
 
 
-@given(st.text(max_size=40) | st.from_regex(r"(10\.\d{4}/|arxiv:|\d{4}\.)[a-z0-9./]{0,12}", fullmatch=True))
+@given(st.text(max_size=40) | st.from_regex(r"(10\.\d{4}/|arxiv:|\d{4}\.)[a-z0-9./%,?#]{0,12}", fullmatch=True))
+@example("10.5555%2fa%2fb%20,")
 def test_any_text_is_an_identifier_or_none(text: str) -> None:
     """What is one, is one again when it is read from its address."""
     for found in (doi_identifier(text), arxiv_identifier(text)):
