@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caveat_tools.clock import FakeClock
-from caveat_tools.source import Ask, Page, SourceError
+from caveat_tools.source import Ask, Page, SourceError, UnsearchableError
 from caveat_tools.sources.openalex import DEFAULT_URL, URL_VARIABLE, OpenAlexSource, abstract_of, empty_answer
 from scholarly import TEAS, FakeOpenAlex, Work, inverted, openalex_page, openalex_work
 from servers import LocalServer, Request, Step, html_reply
@@ -143,7 +143,7 @@ async def test_a_location_by_the_doi_that_arxiv_gave_is_the_preprint() -> None:
 async def test_a_query_without_a_word_is_not_sent() -> None:
     """There is nothing to look for."""
     source, seen = mocked(empty_answer()[1])
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(UnsearchableError) as caught:
         await source.page(Ask("?! – \ud800"), None)
     assert (caught.value.error_type, seen) == ("invalid_query", [])
 

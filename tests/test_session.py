@@ -22,7 +22,7 @@ from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FaultSyntaxError
 from caveat_tools.outcome import Empty, Found, Result
 from caveat_tools.retry import RetryPolicy
-from caveat_tools.source import Page, SourceError
+from caveat_tools.source import Page, SourceError, UnsearchableError
 from caveat_tools.sources import SourcesError
 from caveat_tools.stop import Stop
 from scripted import ScriptedModel, ScriptedSource, message, passage, text, tool_use
@@ -770,6 +770,16 @@ async def test_days_that_do_not_exist_or_run_backwards_are_not_sent(ask: Ask, da
     assert (refused["errorType"], refused["attempts"], source.asked) == ("invalid_arguments", 0, [])
     assert "date" in refused["message"]
     assert [topic.state for topic in report.topics] == ["not_attempted"]
+
+
+async def test_a_query_without_a_word_is_told_as_not_sent(ask: Ask) -> None:
+    """The reader learns that the query was at fault, and that no service was asked."""
+    source = ScriptedSource([UnsearchableError("the query holds no word that can be searched")])
+    report, _ = await ask([search("!!!")], findings(), sources=[source])
+    assert (report.topics[0].queries[0].attempts, report.topics[0].state) == (0, "failed")
+    assert "“!!!” (invalid_query): the query holds no word that can be searched; nothing was sent" in report.gaps[0].why
+    assert report.gaps[0].try_next == ("ask with other words; wiki cannot be searched with these",)
+    assert "- T1: wiki, not sent: invalid_query" in report.markdown
 
 
 async def test_a_gap_names_ten_queries_and_counts_the_rest(ask: Ask) -> None:

@@ -19,7 +19,7 @@ TRY_NEXT: Final[dict[str, str]] = {
     "timeout": "ask again later; {source} may have been slow",
     "unavailable": "ask again when {source} can be reached",
     "rate_limited": "ask again after a pause; {source} had too many requests",
-    "invalid_query": "ask with other words; {source} did not accept the query",
+    "invalid_query": "ask with other words; {source} cannot be searched with these",
     "not_found": "look for the page elsewhere",
     "access_denied": "give {source} the key or the permission that it asks for",
     "malformed_response": "ask again later; {source} sent a damaged answer",

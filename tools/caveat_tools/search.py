@@ -39,7 +39,7 @@ from caveat_tools.pace import LateTurnError, Pace, host_of
 from caveat_tools.plain_text import clip, one_line, plain
 from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 from caveat_tools.snapshots import SnapshotKey, Snapshots
-from caveat_tools.source import Ask, Page, Passage, Source, SourceError
+from caveat_tools.source import Ask, Page, Passage, Source, SourceError, UnsearchableError
 from caveat_tools.stop import Stop, Stopped
 from caveat_tools.transport import stacked
 
@@ -287,6 +287,9 @@ class Searcher:
                 async with self._turn(source, ask, max(0.0, left)):
                     so_far.attempts += 1
                     return await self._one_page(source, ask, cursor)
+            except UnsearchableError:
+                so_far.attempts -= 1
+                raise
             except SourceError as error:
                 so_far.add(error.passages)
                 so_far.last_error = error

@@ -83,6 +83,14 @@ class SourceError(RecoverableError):
         self.passages = passages
 
 
+class UnsearchableError(SourceError):
+    """A query that a source is not asked, since it cannot be looked for: `invalid_query`, after no attempt."""
+
+    def __init__(self, why: str) -> None:
+        """`why` says what is wrong with the query, in one clause."""
+        super().__init__("invalid_query", f"{why}; nothing was sent", retryable=False)
+
+
 class Source(Protocol):
     """A place that can be asked. One instance serves one research; `page` is called concurrently."""
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
 
-from caveat_tools.http import failure
 from caveat_tools.plain_text import one_line
+from caveat_tools.source import UnsearchableError
 
 MAX_IDENTIFIER_CHARS: Final = 200
 MAX_IDENTIFIERS: Final = 12
@@ -91,10 +91,10 @@ def words_of(query: str) -> list[str]:
 
 
 def searchable(query: str) -> list[str]:
-    """Return the query's words. Raises SourceError (invalid_query) where there is none to look for."""
+    """Return the query's words. Raises UnsearchableError where there is none to look for."""
     words = words_of(query)
     if not words:
-        raise failure("invalid_query", "the query holds no word that could be looked for")
+        raise UnsearchableError("the query holds no word that can be searched")
     return words
 
 
