@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from caveat_tools.outcome import ERROR_KINDS, ErrorType
@@ -27,8 +28,12 @@ class Ask:
 
     def key(self) -> tuple[str, str, str]:
         """Return what makes two asks the same: NFC, case-folded, spaces collapsed; dates; `limit` does not count."""
-        folded = " ".join(unicodedata.normalize("NFC", self.query).casefold().split())
-        return folded, self.date_from or "", self.date_to or ""
+        return _folded(self.query), self.date_from or "", self.date_to or ""
+
+
+@lru_cache(maxsize=4_096)
+def _folded(query: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", query).casefold().split())
 
 
 @dataclass(frozen=True, slots=True)
