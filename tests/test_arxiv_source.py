@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from caveat_tools.clock import FakeClock
 from caveat_tools.safe_xml import MAX_DEPTH, MAX_ELEMENTS, XmlError, parse_xml
-from caveat_tools.source import Ask, Page, SourceError
+from caveat_tools.source import Ask, Page, SourceError, UnsearchableError
 from caveat_tools.sources.arxiv import DEFAULT_URL, URL_VARIABLE, ArxivSource, empty_answer
 from scholarly import ATOM_TYPE, TEAS, FakeArxiv, Work, arxiv_entry, arxiv_error, arxiv_feed
 from servers import LocalServer, Request, Step, html_reply
@@ -142,11 +142,11 @@ async def test_a_query_is_words_and_never_syntax(query: str, sent: str) -> None:
     assert seen[0].url.params["search_query"] == sent
 
 
-@pytest.mark.parametrize("query", ["", "?", "AND OR not"])
+@pytest.mark.parametrize("query", ["", "?", "👍", "NOT", "AND OR not"])
 async def test_a_query_without_a_word_is_not_sent(query: str) -> None:
     """There is nothing to look for."""
     source, seen = mocked(empty_answer()[1])
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(UnsearchableError) as caught:
         await source.page(Ask(query), None)
     assert (caught.value.error_type, seen) == ("invalid_query", [])
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caveat_tools.clock import FakeClock
-from caveat_tools.source import Ask, Page, SourceError
+from caveat_tools.source import Ask, Page, SourceError, UnsearchableError
 from caveat_tools.sources.crossref import DEFAULT_URL, URL_VARIABLE, CrossrefSource, empty_answer
 from scholarly import TEAS, FakeCrossref, Work, crossref_failure, crossref_item, crossref_page
 from servers import LocalServer, Request, Step, html_reply
@@ -160,7 +160,7 @@ async def test_a_query_is_words_and_never_syntax() -> None:
     await source.page(Ask('+"green tea" -milk, 緑茶: COVID-19 & l\'eau'), None)
     assert seen[0].url.params["query"] == "green tea milk 緑茶 COVID-19 l'eau"
     assert seen[0].url.params["mailto"] == "ada@example.org"
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(UnsearchableError) as caught:
         await source.page(Ask("?!"), None)
     assert (caught.value.error_type, len(seen)) == ("invalid_query", 1)
     assert source.place == DEFAULT_URL

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -277,3 +278,26 @@ def test_a_snapshots_evidence_tells_when_the_source_gave_it() -> None:
     """The time in the report is that of the retrieval, not that of the reading from the cache."""
     story = Story().turn(1, ("q", found(served_from="snapshot", snapshot_age_seconds=3_600)))
     assert story.ledger.evidence["S1"].retrieved_at == "2026-01-02T02:04:05Z"
+
+
+@dataclass(frozen=True)
+class CountedAsk(Ask):
+    """An ask that remembers how often it was compared."""
+
+    compared: ClassVar[list[str]] = []
+
+    def key(self) -> tuple[str, str, str]:
+        self.compared.append(self.query)
+        return super().key()
+
+
+@pytest.mark.parametrize("query", ["q0", "q{}"])
+def test_many_refused_calls_are_not_compared_with_each_other(query: str) -> None:
+    """A model that goes on after its budget is spent does not keep the reader waiting for the report."""
+    story = Story().turn(1, ("q0", empty()))
+    refusal = failed(error_type="budget_exhausted", attempts=0)
+    for place in range(500):
+        story.ledger.record("T1", Call(2, place, last=False), CountedAsk(query.format(place)), refusal)
+    CountedAsk.compared.clear()
+    assert story.state(claim=False) == ("searched_empty" if query == "q0" else "failed")
+    assert len(CountedAsk.compared) <= 1_000

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caveat_tools.clock import FakeClock
-from caveat_tools.source import Ask, Page, SourceError
+from caveat_tools.source import Ask, Page, SourceError, UnsearchableError
 from caveat_tools.sources.openalex import DEFAULT_URL, URL_VARIABLE, OpenAlexSource, abstract_of, empty_answer
 from scholarly import TEAS, FakeOpenAlex, Work, inverted, openalex_page, openalex_work
 from servers import LocalServer, Request, Step, html_reply
@@ -132,10 +132,18 @@ async def test_a_query_is_words_and_never_syntax(query: str, sent: str) -> None:
     assert seen[0].url.params["search"] == sent
 
 
+async def test_a_location_by_the_doi_that_arxiv_gave_is_the_preprint() -> None:
+    """OpenAlex names preprints by address or by DOI; either makes the record one work with arXiv's own."""
+    work = openalex_work(Work("On tea", doi="10.5555/tea"))
+    work["locations"] = [{"landing_page_url": "https://doi.org/10.48550/arxiv.1706.03762", "pdf_url": None}]
+    [passage] = (await page_of(openalex_page(work))).passages
+    assert passage.identifiers == {"doi:10.5555/tea", "arxiv:1706.03762"}
+
+
 async def test_a_query_without_a_word_is_not_sent() -> None:
     """There is nothing to look for."""
     source, seen = mocked(empty_answer()[1])
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(UnsearchableError) as caught:
         await source.page(Ask("?! – \ud800"), None)
     assert (caught.value.error_type, seen) == ("invalid_query", [])
 

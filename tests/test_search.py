@@ -14,7 +14,7 @@ from caveat_tools.outcome import Empty, Failed, Found
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.search import SearchEnded, Searcher, SearchEvent, SearchStarted, SearchWaiting
 from caveat_tools.snapshots import Snapshots, SnapshotStore
-from caveat_tools.source import Ask, Page, SourceError
+from caveat_tools.source import Ask, Page, SourceError, UnsearchableError
 from caveat_tools.stop import Stop
 from scripted import ScriptedSource, memory_store, passage
 
@@ -163,6 +163,16 @@ async def test_a_query_that_the_service_called_wrong_is_not_sent_again() -> None
     assert failure(await desk.ask('"kariba')).error_type == "invalid_query"
     assert failure(await desk.ask('"kariba')).error_type == "blocked"
     assert isinstance(await desk.ask("kariba"), Found)
+
+
+async def test_a_query_that_cannot_be_searched_was_no_attempt() -> None:
+    """Nothing was sent, so no request is counted and the service is not said to have refused."""
+    desk = Desk(ScriptedSource([[passage("text")], UnsearchableError("the query holds no word")], in_process=False))
+    await desk.ask("tea")
+    for _ in range(2):
+        outcome = failure(await desk.ask("!!!"))
+        assert (outcome.error_type, outcome.attempts, outcome.is_retryable) == ("invalid_query", 0, False)
+        assert outcome.message == "the query holds no word; nothing was sent"
 
 
 async def test_a_retryable_failure_may_be_asked_again() -> None:

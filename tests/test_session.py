@@ -22,7 +22,7 @@ from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FaultSyntaxError
 from caveat_tools.outcome import Empty, Found, Result
 from caveat_tools.retry import RetryPolicy
-from caveat_tools.source import Page, SourceError
+from caveat_tools.source import Page, SourceError, UnsearchableError
 from caveat_tools.sources import SourcesError
 from caveat_tools.stop import Stop
 from scripted import ScriptedModel, ScriptedSource, message, passage, text, tool_use
@@ -95,6 +95,8 @@ async def test_the_report_as_json_has_the_documented_form(ask: Ask) -> None:
         {
             "source": "wiki",
             "query": "kariba dam",
+            "dateFrom": None,
+            "dateTo": None,
             "status": "found",
             "errorType": None,
             "attempts": 1,
@@ -727,6 +729,77 @@ async def test_a_refused_query_with_other_dates_is_no_repeat(ask: Ask) -> None:
     report, _ = await ask(turn, findings(finding()), sections(), sources=[source], limits=Limits(calls=1))
     assert report.topics[0].state == "partial"
     assert [gap.error_type for gap in report.gaps] == ["budget_exhausted"]
+
+
+@pytest.mark.parametrize(
+    ("dates", "words"),
+    [
+        ({"date_from": "2030-01-01", "date_to": "2031-01-01"}, "2030-01-01 to 2031-01-01"),
+        ({"date_from": "2030-01-01"}, "from 2030-01-01"),
+        ({"date_to": "2031-01-01"}, "up to 2031-01-01"),
+    ],
+)
+async def test_a_search_within_dates_is_told_with_its_dates(ask: Ask, dates: dict[str, str], words: str) -> None:
+    """No match between two days is not no match at all: no sentence and no field leaves the days out."""
+    empty = ScriptedSource([[]], accepts_dates=True)
+    slow = ScriptedSource([down("access_denied", retryable=False)], name="slow", accepts_dates=True)
+    calls = [search(**dates), search(source="slow", **dates)]
+    report, _ = await ask(calls, findings(), sources=[empty, slow])
+    [query, _] = report.topics[0].queries
+    assert (query.date_from, query.date_to) == (dates.get("date_from"), dates.get("date_to"))
+    assert f"wiki answered and holds no match for “kariba dam” ({words})." in report.markdown
+    assert f"slow “kariba dam” ({words}): access_denied" in report.markdown
+    assert f"for “kariba dam” ({words}) (access_denied): " in report.gaps[0].why
+    report, _ = await ask([search(**dates)], findings(), sources=[ScriptedSource([[]], accepts_dates=True)])
+    assert report.topics[0].state == "searched_empty"
+    assert f"*Searched in wiki (only {words}): nothing found there." in report.topics[0].text
+
+
+async def test_a_topic_that_was_searched_without_dates_too_is_not_told_as_searched_within_dates(ask: Ask) -> None:
+    """The whole of the source was asked once, so nothing narrows what it said."""
+    source = ScriptedSource([[]], accepts_dates=True)
+    report, _ = await ask([search(date_from="2030-01-01"), search()], findings(), sources=[source])
+    assert "*Searched in wiki: nothing found there." in report.topics[0].text
+    assert "no match for “kariba dam” (from 2030-01-01), “kariba dam”." in report.markdown
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        {"date_from": "2020-13-45"},
+        {"date_to": "2023-02-29"},
+        {"date_from": "0000-01-01"},
+        {"date_from": "２０２０-01-01"},
+        {"date_from": "2020-01-01", "date_to": "2010-01-01"},
+    ],
+)
+async def test_days_that_do_not_exist_or_run_backwards_are_not_sent(ask: Ask, dates: dict[str, str]) -> None:
+    """The model is told what is wrong with its call, and no service is asked for an impossible range."""
+    source = ScriptedSource([[passage(SENTENCE)]], accepts_dates=True)
+    report, script = await ask([search(**dates)], findings(), sources=[source])
+    refused = script.results(1)[0]["content"]
+    assert (refused["errorType"], refused["attempts"], source.asked) == ("invalid_arguments", 0, [])
+    assert "date" in refused["message"]
+    assert [topic.state for topic in report.topics] == ["not_attempted"]
+
+
+async def test_a_query_without_a_word_is_told_as_not_sent(ask: Ask) -> None:
+    """The reader learns that the query was at fault, and that no service was asked."""
+    source = ScriptedSource([UnsearchableError("the query holds no word that can be searched")])
+    report, _ = await ask([search("!!!")], findings(), sources=[source])
+    assert (report.topics[0].queries[0].attempts, report.topics[0].state) == (0, "failed")
+    assert "“!!!” (invalid_query): the query holds no word that can be searched; nothing was sent" in report.gaps[0].why
+    assert report.gaps[0].try_next == ("ask with other words; wiki cannot be searched with these",)
+    assert "- T1: wiki, not sent: invalid_query" in report.markdown
+
+
+async def test_a_gap_names_ten_queries_and_counts_the_rest(ask: Ask) -> None:
+    """A run that goes on after its budget is spent does not fill the report with what was not sent."""
+    calls = [search(f"query {n}") for n in range(51)]
+    report, _ = await ask(calls, findings(), limits=Limits(calls=1, calls_per_turn=60))
+    [gap] = report.gaps
+    assert "“query 10” and 40 more (budget_exhausted" in gap.why
+    assert "“query 11”" not in gap.why
 
 
 async def test_a_retry_of_an_own_tool_makes_its_failure_good(ask: Ask) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from caveat import research
@@ -15,7 +15,7 @@ from caveat.loop import Call
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FaultPlan
 from caveat_tools.outcome import Found, Result, results_of, wire
-from caveat_tools.search import Searcher
+from caveat_tools.search import Searcher, _Progress
 from caveat_tools.snapshots import SnapshotKey, Snapshots
 from caveat_tools.source import Ask, Passage
 from caveat_tools.works import (
@@ -41,6 +41,13 @@ from scripted import ScriptedModel, ScriptedSource, memory_store, tool_use
         ("https://doi.org/10.48550/ARXIV.2101.01234v3", "arxiv:2101.01234"),
         ("10.48550/arXiv.math/0309136", "arxiv:math/0309136"),
         ("10.48550/arxiv.nonsense", None),
+        ("10.1103/x,", "doi:10.1103/x"),
+        ("10.1103/PhysRev.1.;", "doi:10.1103/physrev.1"),
+        ("10.1002%2Fabc", "doi:10.1002/abc"),
+        ("https://doi.org/10.1002/(SICI)1%3A1%3C67%C3%84", "doi:10.1002/(sici)1:1<67ä"),
+        ("10.1002/a%2Fb", "doi:10.1002/a%2fb"),
+        ("https://doi.org/10.5555/a%20b", None),
+        ("10.5555/.,", None),
         ("10.1/x", None),
         ("10.5555/", None),
         ("10.5555/a b", None),
@@ -65,6 +72,14 @@ def test_a_doi_in_any_of_its_forms_is_one_identifier(text: str, identifier: str 
         ("http://arxiv.org/abs/astro-ph/0601001v1", "arxiv:astro-ph/0601001"),
         ("math.GT/0309136", "arxiv:math/0309136"),
         ("hep-th/9901001", "arxiv:hep-th/9901001"),
+        ("arXiv:2101.00001 [cs.CL]", "arxiv:2101.00001"),
+        ("arXiv:2101.00001v3 [astro-ph.GA]", "arxiv:2101.00001"),
+        ("https://arxiv.org/abs/2101.00001?context=cs", "arxiv:2101.00001"),
+        ("https://arxiv.org/pdf/2101.00001v2.pdf#page=3", "arxiv:2101.00001"),
+        ("https://doi.org/10.48550/arxiv.1706.03762", "arxiv:1706.03762"),
+        ("10.48550/arXiv.math/0309136", "arxiv:math/0309136"),
+        ("https://doi.org/10.5555/1706.03762", None),
+        ("arXiv:2101.00001 and more", None),
         ("https://arxiv.org/list/cs", None),
         ("2101.012345", None),
         ("12101.01234", None),
@@ -77,7 +92,8 @@ def test_an_arxiv_id_in_any_of_its_forms_is_one_identifier(text: str, identifier
     assert arxiv_identifier(text) == identifier
 
 
-@given(st.text(max_size=40) | st.from_regex(r"(10\.\d{4}/|arxiv:|\d{4}\.)[a-z0-9./]{0,12}", fullmatch=True))
+@given(st.text(max_size=40) | st.from_regex(r"(10\.\d{4}/|arxiv:|\d{4}\.)[a-z0-9./%,?#]{0,12}", fullmatch=True))
+@example("10.5555%2fa%2fb%20,")
 def test_any_text_is_an_identifier_or_none(text: str) -> None:
     """What is one, is one again when it is read from its address."""
     for found in (doi_identifier(text), arxiv_identifier(text)):
@@ -140,6 +156,48 @@ async def test_a_search_shows_a_work_once() -> None:
     assert [result.title for result in results_of(outcome)] == ["preprint", "other", "plain", "again"]
 
 
+ARTICLE, PREPRINT, BOTH = (
+    record("article", "doi:10.5/a"),
+    record("preprint", "arxiv:1"),
+    record("both", "doi:10.5/a", "arxiv:1"),
+)
+
+
+@pytest.mark.parametrize(
+    ("records", "limit", "kept"),
+    [
+        ([ARTICLE, BOTH], 5, ["article"]),
+        ([ARTICLE, PREPRINT, BOTH], 5, ["article"]),
+        ([record("other"), PREPRINT, ARTICLE, record("last"), BOTH], 5, ["other", "preprint", "last"]),
+        ([PREPRINT, record("other"), BOTH], 2, ["preprint", "other"]),
+    ],
+)
+async def test_a_record_that_is_not_shown_still_says_what_is_one_work(
+    records: list[Passage], limit: int, kept: list[str]
+) -> None:
+    """Dropped as a double or cut by the limit: the one that stays is known by all identifiers."""
+    searcher = Searcher(
+        [ScriptedSource([records])], clock=FakeClock(), snapshots=Snapshots([memory_store()]), faults=FaultPlan()
+    )
+    results = results_of(await searcher.search("wiki", Ask("q", limit=limit)))
+    assert [result.title for result in results] == kept
+    assert [set(result.identifiers) for result in results if result.identifiers] == [BOTH.identifiers]
+
+
+@given(st.lists(st.frozensets(st.sampled_from("abcdef"), max_size=3), max_size=8))
+def test_in_one_search_no_two_results_are_of_one_work_and_no_identifier_is_lost(
+    records: list[frozenset[str]],
+) -> None:
+    """In whatever order they come."""
+    progress = _Progress()
+    for place, known in enumerate(records):
+        progress.add([record(f"text {place}", *known)])
+    for place, one in enumerate(progress.passages):
+        assert all(one.identifiers.isdisjoint(other.identifiers) for other in progress.passages[place + 1 :])
+    assert frozenset().union(*(each.identifiers for each in progress.passages)) == frozenset().union(*records)
+    assert progress.passages[:1] == [] or progress.passages[0].title == "text 0"
+
+
 # --- the same work across searches -----------------------------------------------------------------------------------
 
 
@@ -177,6 +235,16 @@ def test_a_record_that_names_two_works_shows_that_they_are_one() -> None:
     assert numbered(ledger, 3, found("openalex", "arxiv:2101.01234", "doi:10.5555/a")).same_work_as == "S1"
     assert {ledger.first_of_work(number) for number in ("S1", "S2", "S3")} == {"S1"}
     assert numbered(ledger, 4, found("arxiv", "arxiv:2101.01234")).same_work_as == "S1"
+
+
+def test_a_passage_that_comes_again_with_more_identifiers_joins_what_they_name() -> None:
+    """A second search dropped a double that knew more; the passage keeps its id."""
+    ledger = Ledger("q", FakeClock().now)
+    numbered(ledger, 1, found("arxiv", "arxiv:2101.01234"))
+    assert numbered(ledger, 2, found("crossref", "doi:10.5555/a")).same_work_as is None
+    again = numbered(ledger, 3, found("crossref", "doi:10.5555/a", "arxiv:2101.01234"))
+    assert (again.id, again.same_work_as) == ("S2", "S1")
+    assert ledger.first_of_work("S2") == "S1"
 
 
 @given(st.lists(st.frozensets(st.sampled_from("abcdef"), max_size=3), max_size=12))

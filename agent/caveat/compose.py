@@ -21,7 +21,7 @@ TRY_NEXT: Final[dict[str, str]] = {
     "timeout": "ask again later; {source} may have been slow",
     "unavailable": "ask again when {source} can be reached",
     "rate_limited": "ask again after a pause; {source} had too many requests",
-    "invalid_query": "ask with other words; {source} did not accept the query",
+    "invalid_query": "ask with other words; {source} cannot be searched with these",
     "not_found": "look for the page elsewhere",
     "access_denied": "give {source} the key or the permission that it asks for",
     "malformed_response": "ask again later; {source} sent a damaged answer",
@@ -31,6 +31,8 @@ TRY_NEXT: Final[dict[str, str]] = {
     "no_report": "ask a larger model, one that is made for tool use",
     "context_full": "ask a narrower question, or give the model a larger context",
 }
+QUERIES_NAMED: Final = 10
+"""How many queries a gap names; of more, it gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def _query(ledger: Ledger, entry: Entry, *, has_claim: bool) -> Query:
     return Query(
         source=entry.source,
         query=entry.ask.query,
+        date_from=entry.ask.date_from,
+        date_to=entry.ask.date_to,
         status=outcome.status,
         error_type=outcome.error_type if isinstance(outcome, Failed) else None,
         attempts=outcome.attempts,
@@ -161,17 +165,23 @@ def _raise(end: AgentEnd) -> str:
     return " and ".join(f"raise the limit of {limit} (--max-{limit})" for limit in end.spent)
 
 
-def _by_source(entries: Sequence[Entry]) -> dict[str, list[Failed]]:
-    grouped: dict[str, list[Failed]] = {}
+def _by_source(entries: Sequence[Entry]) -> dict[str, list[tuple[str, Failed]]]:
+    """Return the failures of each source, each with what was asked: the query in quotes and its dates."""
+    grouped: dict[str, list[tuple[str, Failed]]] = {}
     for entry in entries:
         if isinstance(entry.outcome, Failed):
-            grouped.setdefault(entry.source, []).append(entry.outcome)
+            dates = render.within(entry.ask.date_from, entry.ask.date_to)
+            asked = f"“{entry.outcome.attempted_query}”" + (f" ({dates})" if dates else "")
+            grouped.setdefault(entry.source, []).append((asked, entry.outcome))
     return grouped
 
 
-def _gap(topic: str | None, source: str, failures: Sequence[Failed]) -> Gap:
+def _gap(topic: str | None, source: str, failed: Sequence[tuple[str, Failed]]) -> Gap:
+    failures = [failure for _, failure in failed]
     last = failures[-1]
-    queries = ", ".join(dict.fromkeys(f"“{failure.attempted_query}”" for failure in failures))
+    asked = list(dict.fromkeys(asked for asked, _ in failed))
+    more = f" and {len(asked) - QUERIES_NAMED} more" if len(asked) > QUERIES_NAMED else ""
+    queries = ", ".join(asked[:QUERIES_NAMED]) + more
     tried = [
         last.error_type,
         *_counted(len(failures), "search"),

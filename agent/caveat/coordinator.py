@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from datetime import date
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from caveat.claims import Claim, check
 from caveat.ledger import MAX_TOPICS, Ledger
@@ -30,7 +31,16 @@ from caveat_tools.source import Ask, SourceError
 MAX_FINDINGS: Final = 60
 MAX_EVIDENCE: Final = 6
 
-_Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+
+def _day(text: str) -> str:
+    """Return the day. Raises ValueError where the calendar does not have it, or its digits are not ASCII."""
+    if not text.isascii():
+        raise ValueError("a day is written with the digits 0 to 9")
+    date.fromisoformat(text)
+    return text
+
+
+_Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(_day)]
 _Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -57,6 +67,12 @@ class SearchArguments(Arguments):
         False,  # noqa: FBT003 - the default of a field
         description="Serve the stored answer to exactly this query; only where a failure offered use_cached_snapshot.",
     )
+
+    @model_validator(mode="after")
+    def _days_are_in_order(self) -> Self:
+        if self.date_from and self.date_to and self.date_from > self.date_to:
+            raise ValueError("date_from is later than date_to")
+        return self
 
     def ask(self) -> Ask:
         """Return the call as the tools know it."""
@@ -323,8 +339,12 @@ def refusal_recorder(ledger: Ledger, own_tools: Collection[str]) -> Callable[[Ca
         topic, date_from, date_to = (
             value if isinstance(value := raw.get(name), str) else None for name in ("topic_id", "date_from", "date_to")
         )
-        query = asked_of(raw) if failed.source in own_tools else failed.attempted_query
-        ledger.record(topic, call, Ask(query, date_from, date_to), failed)
+        if failed.source in own_tools:
+            ask = Ask(asked_of(raw))
+        else:
+            first, last = (one_line(day, 20) if day else None for day in (date_from, date_to))
+            ask = Ask(failed.attempted_query, first, last)
+        ledger.record(topic, call, ask, failed)
 
     return record
 

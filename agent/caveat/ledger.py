@@ -95,6 +95,8 @@ class Ledger:
         self.evidence: dict[str, Evidence] = {}
         self._numbers: dict[tuple[str, str, str], str] = {}
         self._works: dict[str, set[str]] = {}
+        self._settled: dict[tuple[str, tuple[str, str, str]], list[Entry]] = {}
+        """The calls that were answered or failed at their source, by source and query."""
 
     def plan(self, topics: Iterable[str]) -> tuple[dict[str, str], list[str]]:
         """Add topics; return those named by id, and those for which there was no room. None is ever removed.
@@ -127,19 +129,24 @@ class Ledger:
         results = results_of(outcome)
         if results and not isinstance(outcome, Empty):
             outcome = with_results(outcome, tuple(self._numbered(outcome, result, call.turn) for result in results))
-        self.entries.append(Entry(topic if topic in self.topics else None, call, ask, outcome))
+        entry = Entry(topic if topic in self.topics else None, call, ask, outcome)
+        self.entries.append(entry)
+        if entry.answered or (entry.leaves_a_gap and not entry.was_never_sent):
+            self._settled.setdefault((entry.source, ask.key()), []).append(entry)
         return outcome
 
     def _numbered(self, outcome: Found | Failed, result: Result, turn: int) -> Result:
-        """Return the result with its id; the same passage of the same source always has the same one."""
-        key = (outcome.source, result.url, result.text)
-        if key not in self._numbers:
-            number = self._numbers[key] = f"S{len(self._numbers) + 1}"
-            self._add_to_works(number, result.identifiers)
+        """Return the result with its id; the same passage of the same source always has the same one.
+
+        One that comes again may name more identifiers than before.
+        """
+        number = self._numbers.setdefault((outcome.source, result.url, result.text), f"S{len(self._numbers) + 1}")
+        self._add_to_works(number, result.identifiers)
+        if number not in self.evidence:
             age = outcome.snapshot_age_seconds if isinstance(outcome, Found) else None
             retrieved_at = f"{self._now() - timedelta(seconds=age or 0):%Y-%m-%dT%H:%M:%SZ}"
             self.evidence[number] = Evidence(self._named(result, number), outcome.source, retrieved_at, turn, age)
-        return self._named(result, self._numbers[key])
+        return self._named(result, number)
 
     def _named(self, result: Result, number: str) -> Result:
         first = self.first_of_work(number)
@@ -206,9 +213,9 @@ class Ledger:
         """Return the call that an unsent repeat repeats: answered, or refused for good by its source."""
         if not entry.was_never_sent:
             return None
-        same = [e for e in self.entries if e.source == entry.source and e.ask.key() == entry.ask.key()]
-        fitting = [e for e in same if e.answered or (entry.is_refused_repeat and e.leaves_a_gap and e is not entry)]
-        return next((e for e in fitting if e.answered), fitting[-1] if fitting else None)
+        same = self._settled.get((entry.source, entry.ask.key()), [])
+        answered = next((e for e in same if e.answered), None)
+        return answered or (same[-1] if same and entry.is_refused_repeat else None)
 
     def next_after(self, entry: Entry, *, has_verified_claim: bool) -> Next | None:
         """Return what the coordinator did after a failure, by its next call on the topic; None after a success."""
@@ -231,11 +238,12 @@ class Ledger:
 
 def _not_made_good(entries: Sequence[Entry], ways: Sequence[Callable[[Entry, Entry], bool]]) -> list[Entry]:
     still_open = [entry for entry in entries if entry.leaves_a_gap]
+    answers = [entry for entry in entries if entry.answered]
     spent: set[int] = set()
     for fits in ways:
         for failure in list(still_open):
-            for place, entry in enumerate(entries):
-                later = entry.call.turn > failure.call.turn and entry.source == failure.source and entry.answered
+            for place, entry in enumerate(answers):
+                later = entry.call.turn > failure.call.turn and entry.source == failure.source
                 if later and place not in spent and fits(failure, entry):
                     spent.add(place)
                     still_open.remove(failure)

@@ -64,6 +64,31 @@ def verdict(report: Report) -> str:
     return f"{text} There are gaps{where}; they are listed under “What could not be looked up”."
 
 
+def within(date_from: str | None, date_to: str | None) -> str:
+    """Return the range of days of a search in words, "" where it had none."""
+    if date_from and date_to:
+        return f"{date_from} to {date_to}"
+    return f"from {date_from}" if date_from else f"up to {date_to}" if date_to else ""
+
+
+def _asked(query: Query) -> str:
+    """Return the query in quotes, and the days within which it was asked."""
+    dates = within(query.date_from, query.date_to)
+    return f"“{_inline(query.query)}”" + (f" ({_inline(dates)})" if dates else "")
+
+
+def _answered_by(queries: Sequence[Query]) -> str:
+    """Name the sources that answered; one that was asked within dates only, with these."""
+    ranges: dict[str, list[str]] = {}
+    for query in queries:
+        if query.status != "failed":
+            ranges.setdefault(query.source, []).append(within(query.date_from, query.date_to))
+    return ", ".join(
+        _inline(source) + (f" (only {_inline(', '.join(dict.fromkeys(dates)))})" if all(dates) else "")
+        for source, dates in ranges.items()
+    )
+
+
 def topic_text(
     topic: Topic,
     prose: str | None,
@@ -88,7 +113,7 @@ def topic_text(
             if gap.source and gap.source != "model"
         )
     )
-    asked = ", ".join(dict.fromkeys(_inline(query.source) for query in topic.queries if query.status != "failed"))
+    asked = _answered_by(topic.queries)
     if topic.state == "partial":
         lines.append(f"*Partly covered: {missing} could not be searched, so this section may lack what is there.*")
     elif topic.state == "failed":
@@ -207,7 +232,7 @@ def _after_failures(report: Report) -> list[str]:
             if query.status == "failed":
                 tried = f" after {query.attempts} attempts" if query.attempts > 1 else ""
                 then = f" → {NEXT_WORDS[query.next]}" if query.next else ""
-                asked = f" “{_inline(query.query)}”" if query.attempts else ", not sent"
+                asked = f" {_asked(query)}" if query.attempts else ", not sent"
                 rows[f"- {name}: {_inline(query.source)}{asked}: {query.error_type}{tried}{then}"] += 1
     listed = [row if count == 1 else f"{row} ({count} times)" for row, count in rows.items()]
     return ["Failures, and what was done after each:\n\n" + "\n".join(listed)] if listed else []
@@ -226,8 +251,8 @@ def _not_there(report: Report) -> str:
     rows = []
     for topic in report.topics:
         for source in dict.fromkeys(q.source for q in topic.queries if q.status == "empty"):
-            queries = [q.query for q in topic.queries if q.status == "empty" and q.source == source]
-            asked = ", ".join(f"“{_inline(query)}”" for query in dict.fromkeys(queries))
+            queries = [q for q in topic.queries if q.status == "empty" and q.source == source]
+            asked = ", ".join(dict.fromkeys(map(_asked, queries)))
             rows.append(f"- {topic.id}: {_inline(source)} answered and holds no match for {asked}.")
     return "\n".join(rows)
 

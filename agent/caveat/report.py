@@ -13,10 +13,15 @@ from caveat_tools.outcome import ErrorType, Wire
 
 
 class Query(Wire):
-    """One search as the report tells it. `next` is what the coordinator did after a failure."""
+    """One search as the report tells it. `next` is what the coordinator did after a failure.
+
+    `date_from` and `date_to` are the days within which it searched, as they were asked for (ISO 8601, both included).
+    """
 
     source: str
     query: str
+    date_from: str | None = None
+    date_to: str | None = None
     status: Literal["found", "empty", "failed"]
     error_type: ErrorType | None
     attempts: int

@@ -39,7 +39,7 @@ from caveat_tools.pace import LateTurnError, Pace, host_of
 from caveat_tools.plain_text import clip, one_line, plain
 from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 from caveat_tools.snapshots import SnapshotKey, Snapshots
-from caveat_tools.source import Ask, Page, Passage, Source, SourceError
+from caveat_tools.source import Ask, Page, Passage, Source, SourceError, UnsearchableError
 from caveat_tools.stop import Stop, Stopped
 from caveat_tools.transport import stacked
 
@@ -114,10 +114,21 @@ class _Progress:
     """That of the last attempt at the page that is asked for."""
 
     def add(self, passages: Sequence[Passage]) -> None:
-        """Keep those that are new: neither the same passage nor another record of a work that is there already."""
+        """Keep the first record of each work, with the identifiers of all; one may show that two works are one."""
         for passage in passages[: MAX_RESULTS * 2]:
-            if not any(passage == kept or passage.identifiers & kept.identifiers for kept in self.passages):
+            same = [kept for kept in self.passages if _same_work(kept, passage)]
+            if not same:
                 self.passages.append(passage)
+                continue
+            known = passage.identifiers.union(*(kept.identifiers for kept in same))
+            self.passages[self.passages.index(same[0])] = replace(same[0], identifiers=known)
+            self.passages = [kept for kept in self.passages if kept not in same[1:]]
+
+
+def _same_work(kept: Passage, passage: Passage) -> bool:
+    """Say whether it is the same passage, or another record of the same work."""
+    is_same = replace(kept, identifiers=passage.identifiers) == passage
+    return is_same or not kept.identifiers.isdisjoint(passage.identifiers)
 
 
 class Searcher:
@@ -275,6 +286,9 @@ class Searcher:
                 async with self._turn(source, ask, max(0.0, left)):
                     so_far.attempts += 1
                     return await self._one_page(source, ask, cursor)
+            except UnsearchableError:
+                so_far.attempts -= 1
+                raise
             except SourceError as error:
                 so_far.add(error.passages)
                 so_far.last_error = error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from caveat_tools.outcome import ERROR_KINDS, ErrorType
@@ -27,8 +28,12 @@ class Ask:
 
     def key(self) -> tuple[str, str, str]:
         """Return what makes two asks the same: NFC, case-folded, spaces collapsed; dates; `limit` does not count."""
-        folded = " ".join(unicodedata.normalize("NFC", self.query).casefold().split())
-        return folded, self.date_from or "", self.date_to or ""
+        return _folded(self.query), self.date_from or "", self.date_to or ""
+
+
+@lru_cache(maxsize=4_096)
+def _folded(query: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", query).casefold().split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,14 @@ class SourceError(RecoverableError):
         super().__init__(message.strip() or error_type, retryable=retryable, retry_after_seconds=patience)
         self.error_type: ErrorType = error_type
         self.passages = passages
+
+
+class UnsearchableError(SourceError):
+    """A query that a source is not asked, since it cannot be looked for: `invalid_query`, after no attempt."""
+
+    def __init__(self, why: str) -> None:
+        """`why` says what is wrong with the query, in one clause."""
+        super().__init__("invalid_query", f"{why}; nothing was sent", retryable=False)
 
 
 class Source(Protocol):

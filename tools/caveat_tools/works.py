@@ -10,10 +10,10 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from caveat_tools.http import failure
 from caveat_tools.plain_text import one_line
+from caveat_tools.source import UnsearchableError
 
 MAX_IDENTIFIER_CHARS: Final = 200
 MAX_IDENTIFIERS: Final = 12
@@ -21,12 +21,19 @@ MAX_AUTHORS: Final = 5
 MAX_NAME_CHARS: Final = 80
 MAX_TITLE_CHARS: Final = 300
 
-_DOI: Final = re.compile(r"(?:(?:https?://)?(?:dx\.|www\.)?doi\.org/|doi:\s*)?(?P<doi>10\.[0-9]{4,9}/\S+)")
-_ARXIV_DOI: Final = re.compile(r"10\.48550/arxiv\.(?P<id>.+)")
+_DOI_FORM: Final = re.compile(
+    r"(?P<address>(?:https?://)?(?:dx\.|www\.)?doi\.org/)?(?:doi:\s*)?(?P<doi>10\.[0-9]{4,9}(?P<slash>/|%2f).+)"
+)
+_DOI: Final = re.compile(r"10\.[0-9]{4,9}/\S+")
+_AFTER_A_DOI: Final = ".,;"
+_ARXIV_DOI: Final = "10.48550/arxiv."
 _ARXIV: Final = re.compile(
-    r"""(?: (?:https?://)?(?:www\.|export\.)?arxiv\.org/(?:abs|pdf|html)/ | arxiv:\s* )?
+    r"""(?: (?:https?://)?(?:www\.|export\.)?arxiv\.org/(?:abs|pdf|html)/
+          | (?:https?://)?(?:dx\.|www\.)?doi\.org/10\.48550/arxiv\. | 10\.48550/arxiv\.
+          | arxiv:\s* )?
         (?P<id> [0-9]{4}\.[0-9]{4,5} | (?P<archive>[a-z-]+)(?:\.[a-z]{2})?/(?P<number>[0-9]{7}) )
-        (?:v[0-9]+)?(?:\.pdf)?/?""",
+        (?:v[0-9]+)?(?:\.pdf)?/?
+        (?: [?\#]\S* | \s*\[[a-z.-]+\] )?   # the rest of an address; the subject class, as arXiv writes it""",
     re.VERBOSE,
 )
 _INSIDE: Final = "-'’."
@@ -37,18 +44,23 @@ def doi_identifier(text: str) -> str | None:
     """Return `doi:10.…` in lower case for a DOI in any of its written forms, None for anything else.
 
     (DOI Handbook, 2.4: DOIs do not differ by case.) The DOIs that arXiv gives, 10.48550/arXiv.…, are the arXiv id.
+    What is encoded in an address is decoded, and a comma, full stop or semicolon at the end is the sentence's.
     """
-    match = _DOI.fullmatch(text.strip().lower())
-    if match is None or len(match["doi"]) > MAX_IDENTIFIER_CHARS:
+    match = _DOI_FORM.fullmatch(text.strip().lower())
+    if match is None:
         return None
-    arxiv = _ARXIV_DOI.fullmatch(match["doi"])
-    return arxiv_identifier(arxiv["id"]) if arxiv else f"doi:{match['doi']}"
+    is_encoded = match["address"] or match["slash"] != "/"
+    doi = (unquote(match["doi"]).lower() if is_encoded else match["doi"]).rstrip(_AFTER_A_DOI)
+    if not _DOI.fullmatch(doi) or len(doi) > MAX_IDENTIFIER_CHARS:
+        return None
+    return arxiv_identifier(doi) if doi.startswith(_ARXIV_DOI) else f"doi:{doi}"
 
 
 def arxiv_identifier(text: str) -> str | None:
-    """Return `arxiv:2101.01234` or `arxiv:math/0309136`, without version and subject class, for an id or its address.
+    """Return `arxiv:2101.01234` or `arxiv:math/0309136`, without version and subject class.
 
-    The two forms are those of https://info.arxiv.org/help/arxiv_identifier.html. None for anything else.
+    For an id, its address, or a DOI that arXiv gave; None for anything else. The two forms are those of
+    https://info.arxiv.org/help/arxiv_identifier.html.
     """
     match = _ARXIV.fullmatch(text.strip().lower())
     if match is None:
@@ -79,10 +91,10 @@ def words_of(query: str) -> list[str]:
 
 
 def searchable(query: str) -> list[str]:
-    """Return the query's words. Raises SourceError (invalid_query) where there is none to look for."""
+    """Return the query's words. Raises UnsearchableError where there is none to look for."""
     words = words_of(query)
     if not words:
-        raise failure("invalid_query", "the query holds no word that could be looked for")
+        raise UnsearchableError("the query holds no word that can be searched")
     return words
 
 

@@ -12,7 +12,7 @@ import httpx2
 from caveat_tools.clock import Clock
 from caveat_tools.http import failure, get, mail_address, refusal, service_url, with_service_text, xml_value
 from caveat_tools.outcome import MAX_RESULTS
-from caveat_tools.source import Ask, Page, Passage, SourceError
+from caveat_tools.source import Ask, Page, Passage, SourceError, UnsearchableError
 from caveat_tools.works import arxiv_identifier, citation, doi_identifier, identifiers, searchable
 
 URL_VARIABLE: Final = "CAVEAT_ARXIV_URL"
@@ -106,7 +106,7 @@ def _search_query(ask: Ask, now: datetime) -> str:
     """
     words = [re.sub(r"[-'’.]", " ", word) for word in searchable(ask.query) if word.lower() not in _OPERATORS]
     if not words:
-        raise failure("invalid_query", "the query holds no word but operators")
+        raise UnsearchableError("the query holds no word that can be searched, only operators")
     terms = [f'all:"{word}"' for word in words]
     if ask.date_from or ask.date_to:
         begin = ask.date_from or FIRST_DAY

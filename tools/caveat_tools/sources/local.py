@@ -31,7 +31,7 @@ from caveat_tools.folder import File, LeftOut, Listing, LocalFolderError, list_f
 from caveat_tools.folder_progress import Progress
 from caveat_tools.formats import APART, NoTextError, Reading, Row, UnreadableError, kind_of, max_bytes
 from caveat_tools.index import Index, Known, Status, delete_index
-from caveat_tools.source import Ask, Page, Passage, SourceError
+from caveat_tools.source import Ask, Page, Passage, SourceError, UnsearchableError
 from caveat_tools.words import content_terms, terms
 from caveat_tools.worker import Worker, WorkerStoppedError
 
@@ -157,7 +157,7 @@ class LocalSource:
         capitals = " ".join(word for word in ask.query.split() if word[:1].isupper() or any(map(str.isdecimal, word)))
         names = set(terms(capitals)).intersection(wanted)
         if not wanted:
-            raise SourceError("invalid_query", "the query holds no word", retryable=False)
+            raise UnsearchableError("the query holds no word that can be searched")
         offset = int(cursor or 0)
         try:
             hits, total = await asyncio.to_thread(self._index.search, wanted, names, ask.limit, offset)

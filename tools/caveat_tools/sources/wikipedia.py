@@ -17,7 +17,7 @@ from caveat_tools.documents import unescaped
 from caveat_tools.http import JsonAnswer, failure, get_json, retry_after, with_service_text
 from caveat_tools.outcome import MAX_PASSAGE_CHARS, ErrorType
 from caveat_tools.plain_text import clip
-from caveat_tools.source import Ask, Page, Passage, SourceError
+from caveat_tools.source import Ask, Page, Passage, SourceError, UnsearchableError
 
 DEFAULT_URL: Final = "https://{language}.wikipedia.org/w/api.php"
 PAGE_SIZE: Final = 4
@@ -118,9 +118,8 @@ class WikipediaSource:
         is not part of it. Articles without any text are left out but stay in `total`. Raises SourceError.
         """
         if len(ask.query) > MAX_SEARCH_CHARS:
-            raise failure(
-                "invalid_query",
-                f"the query has {len(ask.query)} characters; Wikipedia's search takes at most {MAX_SEARCH_CHARS}",
+            raise UnsearchableError(
+                f"the query has {len(ask.query)} characters, and Wikipedia's search takes at most {MAX_SEARCH_CHARS}"
             )
         url = self._base_url.replace("{language}", language_of(ask.query))
         now = self._clock.now()
