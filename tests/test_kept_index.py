@@ -502,6 +502,33 @@ async def test_what_git_would_ignore_is_left_out_and_counted(tmp_path: Path) -> 
     assert source.documents == 4
 
 
+WORK_TREE: dict[str, str | bytes] = {
+    ".git/info/exclude": "secret.md\n*.bak\n",
+    ".gitignore": "*.log\n/docs/old/\n!b.bak\n",
+    "docs/.gitignore": "!keep.log\n",
+    **dict.fromkeys(["docs/a.md", "docs/a.log", "docs/keep.log", "docs/old/a.md"], "word"),
+    **dict.fromkeys(["docs/secret.md", "docs/a.bak", "docs/b.bak", "docs/new/old/a.md"], "word"),
+}
+
+
+async def test_what_is_excluded_above_the_folder_is_left_out(tmp_path: Path) -> None:
+    """Patterns of the work tree hold in a folder of it, for its own paths; nearer files have the last word."""
+    docs = folder(tmp_path, {"../.gitignore": "*.md\n", **WORK_TREE}) / "docs"
+    (tmp_path / "link").symlink_to(docs)
+    for path in (docs, tmp_path / "link"):
+        source, _, _ = await opened(path, None)
+        assert source.ignored == ("a.bak", "a.log", "old/", "secret.md")
+        assert source.documents == 4
+
+
+@pytest.mark.parametrize("pattern", ["docs", "/docs/", "docs/", "*", "inner", "docs/inner/", "docs/*"])
+async def test_a_folder_that_is_named_is_searched_although_it_is_excluded(tmp_path: Path, pattern: str) -> None:
+    """Whoever names build/docs means it; the other patterns hold there all the same."""
+    files = {".git/HEAD": "", ".gitignore": f"{pattern}\n*.log\n", "docs/inner/a.md": "word", "docs/inner/a.log": "x"}
+    source, _, _ = await opened(folder(tmp_path, dict(files)) / "docs" / "inner", None)
+    assert (source.documents, source.ignored) == (1, ("a.log",))
+
+
 KINDS = [".md", ".txt", ".html", ".csv", ".ipynb", ".rst", ".py", "", ".conf", ".png", ".log", ".doc"]
 
 

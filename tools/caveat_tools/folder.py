@@ -1,7 +1,8 @@
 """What is in a folder of documents: files to read, and what is left out unopened, each with the reason.
 
-Links to folders are not followed. Hidden names and what `.gitignore` files within the folder exclude are left out; a
-folder that is left out is not looked into and counts once.
+Links to folders are not followed. Hidden names and what Git's files of patterns exclude are left out: each `.gitignore`
+from the root of the folder's work tree down, and `.git/info/exclude` there. The folder that is named is searched even
+if they exclude it. A folder that is left out is not looked into and counts once.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def list_folder(folder: Path) -> Listing:
     except OSError as error:
         raise LocalFolderError(f"{named} cannot be opened ({error.strerror}): check its permissions.") from error
     listing = Listing()
-    waiting: list[tuple[str, _Ignoring]] = [("", _Ignoring())]  # no recursion: folders can be nested very deeply
+    waiting: list[tuple[str, _Ignoring]] = [
+        ("", _ignoring_above(folder))
+    ]  # no recursion: folders can be nested very deeply
     while waiting:
         parent, above = waiting.pop()
         try:
@@ -87,7 +90,7 @@ def list_folder(folder: Path) -> Listing:
             reason = "it holds an environment of Python, not documents"
             listing.left_out.append(LeftOut(f"{shown(parent)}/", reason, may_hold_evidence=False))
             continue
-        ignoring = above.below(folder, parent) if any(entry.name == ".gitignore" for entry in entries) else above
+        ignoring = above.below(parent) if any(entry.name == ".gitignore" for entry in entries) else above
         for entry in entries:
             path = f"{parent}/{entry.name}" if parent else entry.name
             if _listed(entry, path, ignoring, listing):
@@ -144,30 +147,62 @@ def too_large(kind: Kind) -> str:
 
 
 class _Ignoring:
-    """The `.gitignore` files that hold in a folder, innermost first, each with the folder that it is in."""
+    """The files of patterns that hold in a folder, innermost first, each with the folder that its patterns are about.
 
-    def __init__(self, specs: Sequence[tuple[str, GitIgnoreSpec]] = ()) -> None:
+    Paths inside are those from `top` on, the root of the work tree; `named` is the folder that is listed.
+    """
+
+    def __init__(self, top: Path, named: str = "", specs: Sequence[tuple[str, GitIgnoreSpec]] = ()) -> None:
+        self._top = top
+        self._named = named
         self._specs = specs
 
-    def below(self, folder: Path, parent: str) -> _Ignoring:
-        """Return what holds in `parent`, whose own `.gitignore` is stronger than those above. One that cannot be
-        opened, or is no regular file, excludes nothing.
-        """
-        path = folder / parent / ".gitignore"
-        try:
-            if not stat.S_ISREG(path.lstat().st_mode):
-                return self
-            with path.open("rb") as file:
-                text = file.read(_MAX_GITIGNORE_BYTES).decode("utf-8-sig", "replace")
-        except OSError:
-            return self
-        spec = GitIgnoreSpec.from_lines(_patterns(text))
-        return _Ignoring([(f"{parent}/" if parent else "", spec), *self._specs])
+    def below(self, parent: str, name: str = ".gitignore") -> _Ignoring:
+        """Return what holds in `parent`, whose own file of patterns is stronger than those above."""
+        base = f"{self._named}{parent}/" if parent else self._named
+        spec = _spec(self._top / base / name)
+        return _Ignoring(self._top, self._named, [(base, spec), *self._specs]) if spec else self
 
     def excludes(self, path: str) -> bool:
         """Say whether the innermost file that has a word on `path` excludes it."""
+        path = self._named + path
         verdicts = (spec.check_file(path[len(base) :]).include for base, spec in self._specs)
         return next((verdict for verdict in verdicts if verdict is not None), False)
+
+    def within(self, name: str) -> _Ignoring:
+        """Return what holds in a folder inside that is searched whatever excludes it: such patterns do not count."""
+        named = f"{self._named}{name}/"
+        return _Ignoring(self._top, named, [(base, _without(spec, named[len(base) :])) for base, spec in self._specs])
+
+
+def _ignoring_above(folder: Path) -> _Ignoring:
+    """Return what holds in a folder by the files above it, from the root of its Git work tree on, if it is in one."""
+    folder = folder.resolve()
+    # a parent may be closed to us, where Path.exists would raise
+    top = next((each for each in (folder, *folder.parents) if os.path.lexists(each / ".git")), None)
+    if top is None:
+        return _Ignoring(folder)
+    ignoring = _Ignoring(top).below("", ".git/info/exclude")
+    for name in folder.relative_to(top).parts:
+        ignoring = ignoring.below("").within(name)
+    return ignoring
+
+
+def _spec(path: Path) -> GitIgnoreSpec | None:
+    """Return the patterns of a file. One that cannot be opened, or is no regular file, has none."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None
+        with path.open("rb") as file:
+            text = file.read(_MAX_GITIGNORE_BYTES).decode("utf-8-sig", "replace")
+    except OSError:
+        return None
+    return GitIgnoreSpec.from_lines(_patterns(text))
+
+
+def _without(spec: GitIgnoreSpec, path: str) -> GitIgnoreSpec:
+    """Return the patterns but those that exclude a path."""
+    return GitIgnoreSpec([each for each in spec.patterns if not (each.include and each.match_file(path))])
 
 
 def _patterns(text: str) -> Iterator[str]:

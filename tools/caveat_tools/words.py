@@ -14,6 +14,7 @@ import snowballstemmer
 
 _LONGEST_TERM: Final = 64
 _LONGEST_STEMMED: Final = 32
+_RUSSIAN_ENDINGS: Final = 3
 
 # Scripts written without spaces between words (Thai to Khmer, kana, Han), and Hangul, whose particles cling to words.
 _UNSPACED: Final = re.compile(
@@ -76,7 +77,16 @@ def _term(word: str) -> str:
         return word[:_LONGEST_TERM]
     if word.isascii():
         return _stem(_ENGLISH, word)
-    return _stem(_RUSSIAN, word) if _CYRILLIC.fullmatch(word) else word
+    return _bare_russian(word) if _CYRILLIC.fullmatch(word) else word
+
+
+def _bare_russian(word: str) -> str:
+    """Return a word without endings. Once is not enough: of паром and парома it would leave пар and паром."""
+    for _ in range(_RUSSIAN_ENDINGS):
+        longer, word = word, _stem(_RUSSIAN, word)
+        if word == longer:
+            break
+    return word
 
 
 def _stem(stemmer: snowballstemmer.stemmer, word: str) -> str:

@@ -79,7 +79,7 @@ class LocalSource:
         self.hidden = tuple(listing.hidden)
         """Files and folders left out because their names begin with a dot; folders end in a slash and count once."""
         self.ignored = tuple(listing.ignored)
-        """Files and folders left out because a `.gitignore` in the folder excludes them, likewise."""
+        """Files and folders left out because a `.gitignore` in the folder or above it excludes them, likewise."""
         others = Counter(shown_kind(each.path) for each in remarks if each.status == "other")
         self.other_kinds = dict(sorted((listing.other_kinds + others).items()))
         """How many files are no text and no document, by lower-case suffix ("" for files without one)."""
