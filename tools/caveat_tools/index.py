@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 from caveat_tools.folder import File, shown
 from caveat_tools.formats import Row
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the tables and of what is read from documents: with another one, an index is built anew."""
 
 _CANDIDATES: Final = 200

@@ -162,9 +162,7 @@ class Searcher:
         if source not in self._desks:
             known = ", ".join(self._desks)
             name = one_line(source, 60)
-            return not_sent(
-                name, ask.query, "invalid_arguments", f"there is no source {name!r}", f"Use {known}."
-            )
+            return not_sent(name, ask.query, "invalid_arguments", f"there is no source {name!r}", f"Use {known}.")
         self._on_event(SearchStarted(source, ask.query))
         outcome = fitted(await self._search(self._desks[source], ask, use_snapshot=use_snapshot))
         self._on_event(SearchEnded(outcome))
