@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from caveat_tools.documents import read_text
@@ -131,6 +131,54 @@ def test_a_missing_or_locked_chapter_is_named_and_the_others_read(tmp_path: Path
     with pytest.raises(UnreadableError, match="2 of its chapters cannot be read"):
         found.extend(rows("a.epub", made, tmp_path))
     assert [row.text for row in found] == ["One."]
+
+
+def test_a_book_with_empty_elements_is_read_to_its_end(tmp_path: Path) -> None:
+    """A chapter of a book is XHTML, whether or not it says so."""
+    made = epub(
+        {"a.xhtml": "<head><title/><script src='a.js'/></head><p>One <![CDATA[& all]]>.</p><style/><p>Two.</p>"}
+    )
+    assert [text for _, _, text in read("a.epub", made, tmp_path)] == ["One & all.\n\nTwo."]
+
+
+def test_a_long_title_of_a_book_is_cut(tmp_path: Path) -> None:
+    """It stands above each passage, so a title of a megabyte would make an index of gigabytes."""
+    [(_, title, _)] = read("a.epub", epub({"a.xhtml": "<p>One.</p>"}, "Dam " * 9_000), tmp_path)
+    assert len(title) <= 120
+
+
+def test_a_chapter_of_another_kind_is_named(tmp_path: Path) -> None:
+    """A picture in the order of reading, or one that is not listed, could hold evidence."""
+    made = epub({"a.xhtml": "<p>One.</p>", "b.svg": "<svg/>"})
+    with zipfile.ZipFile(io.BytesIO(made)) as archive:
+        parts: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
+        package = archive.read("OEBPS/book.opf")
+    kind = b'href="b.svg" media-type='
+    package = package.replace(kind + b'"application/xhtml+xml"', kind + b'"image/svg+xml"')
+    parts["OEBPS/book.opf"] = package.replace(b"</spine>", b'<itemref idref="nowhere"/></spine>')
+    found: list[Row] = []
+    with pytest.raises(UnreadableError, match="2 of its chapters cannot be read"):
+        found.extend(rows("a.epub", zipped(parts), tmp_path))
+    assert [row.text for row in found] == ["One."]
+
+
+def test_what_a_notebook_has_shown_or_failed_with_is_read(tmp_path: Path) -> None:
+    """Markdown, HTML and errors are evidence like printed text; where there are several forms, one is read."""
+    made = notebook(
+        (
+            "code",
+            "show()",
+            [
+                {"data": {"text/plain": "<IPython.core.display.HTML object>", "text/html": ["<b>128</b>", " m"]}},
+                {"data": {"text/plain": "a  b", "text/html": "<table><tr><td>a<td>b</table>"}},
+                {"data": {"text/plain": "<IPython.core.display.Markdown object>", "text/markdown": "**high**"}},
+                {"output_type": "error", "ename": "ValueError", "evalue": "too low", "traceback": []},
+            ],
+        ),
+    )
+    assert [text for _, _, text in read("a.ipynb", made, tmp_path)] == [
+        "show()\n\n128 m\n\na  b\n\n**high**\n\nValueError: too low"
+    ]
 
 
 def test_a_notebook_gives_prose_code_and_output_by_cell(tmp_path: Path) -> None:
@@ -261,7 +309,20 @@ def test_any_bytes_under_any_suffix_give_an_outcome(data: st.DataObject, suffix:
         assert "\n" not in str(error)
 
 
-FIELDS = ["cells", "worksheets", "source", "input", "cell_type", "outputs", "text", "data", "text/plain"]
+FIELDS = [
+    "text/html",
+    "text/markdown",
+    "evalue",
+    "cells",
+    "worksheets",
+    "source",
+    "input",
+    "cell_type",
+    "outputs",
+    "text",
+    "data",
+    "text/plain",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
@@ -276,8 +337,19 @@ JSON = st.recursive(
 )
 
 
+CELL = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(FIELDS, JSON)
+    | {
+        "outputs": st.lists(JSON | st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, JSON)), max_size=2),
+        "source": st.just("text") | JSON,
+    },
+)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=JSON)
+@given(content=JSON | st.fixed_dictionaries({"cells": st.lists(CELL | JSON, max_size=3)}))
+@example(content={"cells": [{"cell_type": [], "source": "text"}]})
 def test_any_json_is_a_notebook_or_none(content: object, tmp_path: Path) -> None:
     """Whatever stands in the place of a field."""
     try:

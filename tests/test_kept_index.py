@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -191,6 +192,86 @@ async def test_damage_that_a_search_meets_is_mended_the_next_time(docs: Path, in
         await source.page(Ask("kariba"), None)
     await source.aclose()
     assert not kept(index)
+    assert (await found(docs, index, "kariba")).total == 1
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder and a copy of its index."""
+    path = tmp_path_factory.mktemp("sound")
+    files: dict[str, str | bytes] = {f"{n}.md": f"# Dams\n\nKariba dam {n} is высокая" for n in range(4)}
+    docs = folder(path / "docs", {**files, "c.ipynb": "no notebook", "d.txt": "Größe".encode("cp1252")})
+    asyncio.run(opened(docs, path / "indexes"))
+    return docs, Path(shutil.copy(kept(path / "indexes")[0], path / "copy"))
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(flips=FLIPS)
+def test_flipped_bytes_of_an_index_give_an_answer_or_a_new_index(
+    flips: list[tuple[int, int]], sound: tuple[Path, Path]
+) -> None:
+    """Whatever the damage is: the folder opens, a search is answered or fails as unavailable, and says no text."""
+    docs, copy = sound
+    [path] = kept(docs.parent / "indexes")
+    damaged = bytearray(copy.read_bytes())
+    for at, bits in flips:
+        damaged[at % len(damaged)] ^= bits
+    path.write_bytes(damaged)
+
+    async def check() -> None:
+        source = await LocalSource.open(docs, index=docs.parent / "indexes")
+        failed = False
+        for query in ("kariba dam", "высокая", "größe"):
+            try:
+                page = await source.page(Ask(query), None)
+                assert all(isinstance(each.text, str) for each in page.passages)
+            except SourceError as error:
+                failed = True
+                assert error.error_type == "unavailable"
+                assert "kariba" not in str(error).casefold()
+        await source.aclose()
+        if failed:
+            assert (await found(docs, docs.parent / "indexes", "kariba dam")).total == 4
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE file SET mtime_ns = NULL",
+        "UPDATE file SET mtime_ns = 'soon'",
+        "UPDATE file SET path = 7 WHERE status = 'unread'",
+        "UPDATE file SET first = 'x'",
+        "UPDATE file SET last = 9e99",
+        "UPDATE file SET last = 9223372036854775807",
+        "UPDATE file SET status = 'unread', reason = x'ff'",
+        "UPDATE file SET status = 'unread', reason = CAST(x'ff' AS TEXT)",
+    ],
+)
+async def test_an_index_that_holds_nonsense_is_built_anew_at_once(docs: Path, index: Path, change: str) -> None:
+    """A value of another type is damage like any other."""
+    await opened(docs, index)
+    with closing(sqlite3.connect(kept(index)[0])) as database:
+        database.execute(change)
+        database.commit()
+    _, read, notices = await opened(docs, index)
+    assert (read, notices) == (3, [])
+    assert (await found(docs, index, "itaipu")).total == 1
+
+
+@pytest.mark.parametrize("value", ["NULL", "CAST(x'4b6172696261ff' AS TEXT)"])
+async def test_a_damaged_text_is_not_shown_and_the_index_is_built_anew(docs: Path, index: Path, value: str) -> None:
+    """The search says that the index is damaged, and nothing that stands in a document."""
+    await opened(docs, index)
+    with closing(sqlite3.connect(kept(index)[0])) as database:
+        database.execute(f"UPDATE passage_content SET c4 = {value}")  # noqa: S608 - the values above
+        database.commit()
+    with pytest.raises(SourceError, match=r"^the index cannot be read: it is damaged$"):
+        await found(docs, index, "kariba")
     assert (await found(docs, index, "kariba")).total == 1
 
 

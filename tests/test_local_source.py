@@ -541,14 +541,38 @@ def test_malformed_html_loses_no_text(text: str) -> None:
     assert {"kariba", "dam"} <= {term for _, _, passage in passages_of(text) for term in terms(passage)}
 
 
+@pytest.mark.parametrize("head", ["<?xml version='1.0'?>", '<html xmlns="http://www.w3.org/1999/xhtml">'])
+@pytest.mark.parametrize("empty", ['<script src="a.js"/>', "<style/>", "<title/>", "<nav />", "<p/>"])
+def test_an_empty_element_of_xhtml_hides_nothing_after_it(head: str, empty: str) -> None:
+    """A slash closes an element where the text is XHTML; what comes after it is read, and no script is."""
+    text = f"{head}{empty}<p>Kariba</p><script>var x = '<b/>';</script><nav>Menu</nav><p>dam</p>"
+    assert [passage for _, _, passage in passages_of(text)] == ["Kariba\n\ndam"]
+
+
+def test_a_section_of_cdata_in_xhtml_is_text() -> None:
+    """It holds no markup: what looks like tags in it is text, too, and a script in it stays hidden."""
+    text = "<?xml version='1.0'?><p>Kariba <![CDATA[is\n<high> & wide]]>.</p><script><![CDATA[a </b> c]]></script>"
+    assert [passage for _, _, passage in passages_of(text)] == ["Kariba is <high> & wide."]
+    assert [passage for _, _, passage in passages_of("<p>Kariba <![CDATA[dam]]>.</p>")] == ["Kariba ."]
+
+
+@pytest.mark.parametrize("name", ["script", "style"])
+def test_a_script_that_never_ends_hides_nothing(name: str) -> None:
+    """Its text is shown rather than the rest of the document lost; a script that ends stays hidden."""
+    text = f"<p>Kariba</p><{name}>hidden</{name}><{name} src='a.js'/><p>dam</p>"
+    assert [passage for _, _, passage in passages_of(text)] == ["Kariba\n\ndam"]
+    assert "dam" in passages_of(f"<{name}>hidden</{name} <p>dam</p>")[0][2]
+
+
 @pytest.mark.parametrize(
     "unit",
     [
+        *("<![CDATA[", "]]>", "<p/>"),
         *("<a", "<!--", "</", "<!", "<", "<a x='", "<a x=", "&#9", "<script>", "<nav>", "<li>", "<td>"),
         *('=" <a "', "=' <a '", '<a ="', "<a = ", "<pre>\t", " ", "\t", "\n", "\u00ad", "* ", "a. "),
     ],
 )
-@pytest.mark.parametrize("before", ["", "<pre>a", "<a "])
+@pytest.mark.parametrize("before", ["", "<pre>a", "<a ", "<?xml?>"])
 @pytest.mark.usefixtures("_ends")
 def test_hostile_html_does_not_keep_the_reader_busy(unit: str, before: str) -> None:
     """Unclosed markup or spaces without end raise nothing, and their reading ends."""

@@ -60,6 +60,15 @@ class Document:
         if level == 1 and self.title is None:
             self.title = heading
 
+    def text(self) -> str:
+        """Return all of its text, headings included, parted by blank lines."""
+        return "\n\n".join(
+            part.strip()
+            for each in self.sections
+            for part in (each.own[1] if each.own else "", "".join(text for _, text in each.paragraphs))
+            if part.strip()
+        )
+
     def passages(self, untitled: str) -> Iterator[tuple[str, int, str]]:
         """Yield title, place (a 1-based line, if nothing else was said) and text of each passage, in order.
 
@@ -198,6 +207,10 @@ _TAG: Final = re.compile(
         |<[!?/][^<>]*(?P<other>>)""",
     re.VERBOSE,
 )
+_CDATA: Final = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_XHTML: Final = re.compile(r"""\A\s*<\?xml|<html[^<>]*\sxmlns\s*=\s*["']http://www\.w3\.org/1999/xhtml""")
+_HEAD_CHARS: Final = 1_024
+_RAW_END: Final = re.compile("</(script|style)", re.IGNORECASE)
 _TAG_INSIDE: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][^\s/<>]*+)[^<>]*>|<[!?/][^<>]*>")
 _ENDLESS_REFERENCE: Final = re.compile(r"&#[0-9]{10,};?")
 _NUMBER: Final = re.compile(r"[-−+]?\d")
@@ -207,6 +220,7 @@ _SPACES_BEFORE_BREAK: Final = re.compile(r"(?<![ \t])[ \t]+\n")  # looks behind,
 
 _UNSEEN: Final = frozenset({"script", "style", "template", "svg", "nav", "title"})
 _RAW: Final = frozenset({"script", "style"})
+_NOTHING: Final[frozenset[str]] = frozenset()
 _DEEPEST: Final = 32
 _BREAKS: Final = {"br": "\n", "li": "\n- ", "tr": "\n", "dt": "\n", "dd": "\n", "option": "\n"}
 _HEADINGS: Final = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
@@ -217,19 +231,25 @@ _BLOCK: Final = re.compile(
 )
 
 
-def read_html(text: str) -> Document:
+def read_html(text: str, *, is_xhtml: bool = False) -> Document:
     """Read the visible text of HTML, however malformed: no scripts, styles or navigation.
 
     Blocks are parted by blank lines, list items start with "- ", cells of a table row are parted by tabs. The line of a
-    passage is that on which its first block begins.
+    passage is that on which its first block begins. In XHTML, which the text can also say that it is, `/>` closes an
+    element and CDATA is text.
     """
-    end = text.rfind("-->") + 3  # where no comment ends any more, none is looked for
+    is_xhtml = is_xhtml or _XHTML.search(text[:_HEAD_CHARS]) is not None
+    if is_xhtml:
+        end = text.rfind("]]>") + 3  # where no section ends any more, none is looked for
+        text = _CDATA.sub(lambda section: html.escape(section[1], quote=False), text[:end]) + text[end:]
+    end = text.rfind("-->") + 3  # likewise
     text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text[:end]) + text[end:]
-    reader = _HtmlReader(_UNSEEN)
+    reader = _HtmlReader(_UNSEEN, is_xhtml=is_xhtml)
     reader.read(text)
-    if reader.unclosed - _RAW:
-        reader = _HtmlReader(_RAW)  # rather show navigation than lose all that follows it
-        reader.read(text)
+    for unseen in (_RAW, _NOTHING):
+        if reader.unclosed:  # rather show navigation or a script than lose all that follows it
+            reader = _HtmlReader(unseen, is_xhtml=is_xhtml)
+            reader.read(text)
     return reader.document
 
 
@@ -249,10 +269,11 @@ def _tags(text: str) -> Iterator[re.Match[str]]:
 class _HtmlReader:
     """Collects the blocks of one HTML text into a document."""
 
-    def __init__(self, unseen: frozenset[str]) -> None:
+    def __init__(self, unseen: frozenset[str], *, is_xhtml: bool) -> None:
         self.document = Document()
         self.unclosed: set[str] = set()
         self._unseen = unseen
+        self._is_xhtml = is_xhtml
         self._inside: list[str] = []  # the unseen elements that are open
         self._title: list[str] = []
         self._preformatted = False
@@ -263,19 +284,24 @@ class _HtmlReader:
 
     def read(self, text: str) -> None:
         line, position = 1, 0
+        last_ends = {end[1].lower(): end.start() for end in _RAW_END.finditer(text)}
         for tag in _tags(text):
             self._data(text[position : tag.start()], line)
             line += text.count("\n", position, tag.end())
             position = tag.end()
-            if tag["close"] is not None:
-                (self._end if tag["close"] else self._start)(tag["name"].lower())
+            name = (tag["name"] or "").lower()
+            is_closed = self._is_xhtml and tag[0].endswith("/>")
+            if tag["close"]:
+                self._end(name)
+            elif name and (is_closed or name not in _RAW or tag.start() < last_ends.get(name, 0)):
+                self._start(name, is_closed=is_closed)
         self._data(text[position:], line)
         self._end_block()
         self.unclosed = set(self._inside)
         if self._title:
             self.document.title = clip(" ".join("".join(self._title).split()), _LONGEST_HEADING)[0] or None
 
-    def _start(self, name: str) -> None:
+    def _start(self, name: str, *, is_closed: bool) -> None:
         if self._inside and self._inside[-1] in _RAW:
             return
         self._raised = self._raised or name == "sup"
@@ -289,6 +315,8 @@ class _HtmlReader:
             self._block.append(_BREAKS[name])
         elif not self._inside and name in {"td", "th"} and self._block and not self._block[-1].endswith("\n"):
             self._block.append("\t")
+        if is_closed:
+            self._end(name)
 
     def _end(self, name: str) -> None:
         if name == "sup":

@@ -11,7 +11,8 @@ import os
 import sqlite3
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -23,9 +24,13 @@ VERSION: Final = 2
 """Of the tables and of what is read from documents: with another one, an index is built anew."""
 
 _CANDIDATES: Final = 200
+_MAX_ROW: Final = 1 << 48
 _ENOUGH_OF_QUERY: Final = 0.6
 _ELSEWHERE: Final = 0.5  # what a term counts that stands in another passage of the same document
 _SENTENCE_TERMS: Final = 12  # a passage with fewer is a heading, a menu or a list of links
+
+# What the values of a damaged file cause: of another type, None, no UTF-8, out of every range.
+_FROM_VALUES: Final = (TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 Status = Literal["read", "unread", "empty", "other"]
 """`unread` could hold evidence, also if `read` in part; `empty` is text without a word; `other` is no text at all."""
@@ -69,8 +74,24 @@ class Hit(NamedTuple):
     text: str
 
 
+@contextmanager
+def _damage_is_named(*causes: type[Exception]) -> Iterator[None]:
+    """Turn what a damaged file can cause into sqlite3.DatabaseError.
+
+    That is UnicodeDecodeError, which also a message of SQLite causes that holds a damaged name, and `causes`.
+    """
+    caught: tuple[type[Exception], ...] = (UnicodeDecodeError, *causes)
+    try:
+        yield
+    except caught as error:
+        raise sqlite3.DatabaseError("it is damaged") from error
+
+
 class Index:
-    """One index. Used from one thread at a time, but for `search` and `close`."""
+    """One index. Used from one thread at a time, but for `search` and `close`.
+
+    Every method raises sqlite3.Error where the file cannot be used, also where what it holds makes no sense.
+    """
 
     def __init__(self, path: Path | None) -> None:
         """Open or create; with None, in a nameless file that SQLite keeps in memory as far as it is small.
@@ -88,9 +109,11 @@ class Index:
         self._path = path
         self._is_damaged = False
         self._connection = sqlite3.connect(path or "", timeout=10, isolation_level=None, check_same_thread=False)
+        self._connection.text_factory = _text
         try:
-            self._prepare(path)
-            self._next = 1 + (self._connection.execute("SELECT max(last) FROM file").fetchone()[0] or 0)
+            with _damage_is_named(*_FROM_VALUES):
+                self._prepare(path)
+                self._next = self._after_the_last()
         except sqlite3.Error:
             self._connection.close()
             raise
@@ -112,8 +135,15 @@ class Index:
             run("COMMIT")
         run("SELECT rowid FROM passage LIMIT 1").fetchone()  # damage is better met now than in a search
 
+    def _after_the_last(self) -> int:
+        (last,) = self._connection.execute("SELECT max(last) FROM file").fetchone()
+        if last is not None and not (isinstance(last, int) and 0 <= last < _MAX_ROW):
+            raise sqlite3.DatabaseError("it is damaged")
+        return 1 + (last or 0)
+
     # ---- what is in it
 
+    @_damage_is_named(*_FROM_VALUES)
     def known(self) -> dict[str, Known]:
         """Return what is known of each file, by path."""
         rows = self._connection.execute("SELECT path, size, mtime_ns, checked_ns, digest FROM file")
@@ -121,14 +151,17 @@ class Index:
             os.fsdecode(path): Known(size, int(mtime), int(seen), digest) for path, size, mtime, seen, digest in rows
         }
 
+    @_damage_is_named()
     def begin(self) -> None:
         """Begin a batch of changes."""
         self._connection.execute("BEGIN IMMEDIATE")
 
+    @_damage_is_named()
     def commit(self) -> None:
         """Keep the changes since `begin`."""
         self._connection.execute("COMMIT")
 
+    @_damage_is_named()
     def add(self, rows: Sequence[Row]) -> None:
         """Add passages of the file at hand, which `keep` or `drop` then closes."""
         numbered = [
@@ -145,11 +178,13 @@ class Index:
         """The number of the next passage."""
         return self._next
 
+    @_damage_is_named()
     def drop_since(self, position: int) -> None:
         """Take back the passages from `position` on."""
         self._connection.execute("DELETE FROM passage WHERE rowid >= ?", (position,))
         self._next = position
 
+    @_damage_is_named()
     def keep(
         self,
         file: File,
@@ -169,6 +204,7 @@ class Index:
             ),
         )
 
+    @_damage_is_named()
     def keep_unchanged(self, file: File, checked_ns: int) -> None:
         """Enter that a file was looked at again and has the content that is known."""
         self._connection.execute(
@@ -176,6 +212,7 @@ class Index:
             (str(file.mtime_ns), str(checked_ns), os.fsencode(file.path)),
         )
 
+    @_damage_is_named()
     def remove(self, paths: Iterable[str]) -> None:
         """Forget files and their passages."""
         for path in map(os.fsencode, paths):
@@ -184,19 +221,23 @@ class Index:
                 self._connection.execute("DELETE FROM passage WHERE rowid BETWEEN ? AND ?", rows)
                 self._connection.execute("DELETE FROM file WHERE path = ?", (path,))
 
+    @_damage_is_named(*_FROM_VALUES)
     def remarks(self) -> list[Remark]:
         """Return the files that were not read, or not as sound text, by path."""
         rows = self._connection.execute(
             "SELECT path, status, reason, guess FROM file WHERE status != 'read' OR guess IS NOT NULL ORDER BY path"
         )
-        return [Remark(os.fsdecode(path), status, reason, guess) for path, status, reason, guess in rows]
+        return [
+            Remark(os.fsdecode(path), status, reason and _checked(reason), guess and _checked(guess))
+            for path, status, reason, guess in rows
+        ]
 
+    @_damage_is_named(*_FROM_VALUES)
     def freeze(self) -> None:
         """Make ready for `search`. What other processes change from now on is not seen."""
         self._connection.execute("BEGIN")
-        rows = self._connection.execute(
-            "SELECT first, last, path FROM file WHERE last >= first ORDER BY path"
-        ).fetchall()
+        files = self._connection.execute("SELECT first, last, path FROM file ORDER BY path")
+        rows = [(first, last, path) for first, last, path in files if last >= first]
         self._paths = [shown(os.fsdecode(path)) for _, _, path in rows]
         by_row = sorted((first, last, number) for number, (first, last, _) in enumerate(rows))
         self._firsts = [first for first, _, _ in by_row]
@@ -224,8 +265,9 @@ class Index:
         """
         with self._lock:
             try:
-                ranked = self._ranked(wanted, names)
-                return [self._hit(row) for row in ranked[offset : offset + limit]], len(ranked)
+                with _damage_is_named(*_FROM_VALUES):
+                    ranked = self._ranked(wanted, names)
+                    return [self._hit(row) for row in ranked[offset : offset + limit]], len(ranked)
             except sqlite3.ProgrammingError:  # it is closed
                 raise
             except sqlite3.DatabaseError:
@@ -235,7 +277,7 @@ class Index:
     def _hit(self, row: int) -> Hit:
         select = "SELECT place, title, text FROM passage WHERE rowid = ?"
         place, title, text = self._connection.execute(select, (row,)).fetchone()
-        return Hit(self._paths[self._numbers[self._document(row)]], place, title, text)
+        return Hit(self._paths[self._numbers[self._document(row)]], _checked(place), _checked(title), _checked(text))
 
     def _ranked(self, wanted: Sequence[str], names: set[str]) -> list[int]:
         """Return the rows that hold enough of the query by weight, best first; ties in the order of the paths.
@@ -279,14 +321,29 @@ class Index:
         return [row for _, row in rows[:_CANDIDATES]]
 
     def _document(self, row: int) -> int:
-        """Return which document, by first row, a row belongs to."""
-        return bisect_right(self._firsts, row) - 1
+        """Return which document, by first row, a row belongs to. Raises IndexError for one that belongs to none."""
+        document = bisect_right(self._firsts, row) - 1
+        if document < 0 or row > self._lasts[document]:
+            raise IndexError
+        return document
 
 
 def delete_index(path: Path) -> None:
     """Delete an index. Processes that have it open keep what they see. Raises OSError."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _text(data: bytes) -> str:
+    """Decode what is stored as text. (The error of sqlite3 itself would show the text in its message.)"""
+    return data.decode()
+
+
+def _checked(value: str) -> str:
+    """Return what should be text. Raises TypeError where the file holds something else in its place."""
+    if not isinstance(value, str):
+        raise TypeError
+    return value
 
 
 def _reaches(rows: list[int], first: int, last: int) -> bool:

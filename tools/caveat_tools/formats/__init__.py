@@ -155,7 +155,8 @@ class Reading:
             yield from of_notebook(text, self._untitled)
         else:
             markup: Markup = self._kind if self._kind in {"markdown", "rst"} else "plain"
-            document = read_html(text) if self._kind == "html" else read_text(text, markup)
+            is_xhtml = self._path.suffix.lower() == ".xhtml"
+            document = read_html(text, is_xhtml=is_xhtml) if self._kind == "html" else read_text(text, markup)
             for title, line, passage in document.passages(self._untitled):
                 yield title, f":{line}", passage
 

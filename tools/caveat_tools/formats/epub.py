@@ -15,8 +15,10 @@ from caveat_tools.decoding import decode_html
 from caveat_tools.documents import read_html
 from caveat_tools.formats import UnreadableError
 from caveat_tools.formats.archive import checked, member
+from caveat_tools.plain_text import clip
 
 _CONTAINER: Final = "META-INF/container.xml"
+_LONGEST_TITLE: Final = 120  # it stands above each passage
 _HTML: Final = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 
 
@@ -32,19 +34,21 @@ def passages(path: Path, untitled: str) -> Iterator[tuple[str, str, str]]:
             raise UnreadableError("it does not say where its chapters are")
         book = _xml(member(archive, package))
         title = next((" ".join(each.itertext()) for each in book.iter() if _name(each) == "title"), "")
-        top = " ".join(title.split()) or untitled
+        top = clip(" ".join(title.split()), _LONGEST_TITLE)[0] or untitled
         unread: list[int] = []
         for number, name in enumerate(_spine(book, posixpath.dirname(package)), start=1):
-            text = _chapter(archive, name)
+            text = name and _chapter(archive, name)
             if text is None:
                 unread.append(number)
                 continue
-            document = read_html(text)
+            document = read_html(text, is_xhtml=True)
             document.title = top
             for headings, _, passage in document.passages(top):
                 yield headings, f"#chapter={number}", passage
         if unread:
-            raise UnreadableError(f"{len(unread)} of its chapters cannot be read: they are missing, damaged or locked")
+            raise UnreadableError(
+                f"{len(unread)} of its chapters cannot be read: they are missing, damaged, locked or no text"
+            )
 
 
 def _chapter(archive: ZipFile, name: str) -> str | None:
@@ -55,16 +59,16 @@ def _chapter(archive: ZipFile, name: str) -> str | None:
     return decoded and decoded[0]
 
 
-def _spine(book: Element, folder: str) -> Iterator[str]:
-    """Yield the names of the chapters within the archive."""
+def _spine(book: Element, folder: str) -> Iterator[str | None]:
+    """Yield the name of each chapter within the archive; None for one that is not listed or not HTML."""
     items = {
         each.get("id"): posixpath.normpath(posixpath.join(folder, unquote(each.get("href", ""))))
         for each in book.iter()
         if _name(each) == "item" and each.get("media-type") in _HTML
     }
     for each in book.iter():
-        if _name(each) == "itemref" and (name := items.get(each.get("idref"))):
-            yield name
+        if _name(each) == "itemref":
+            yield items.get(each.get("idref"))
 
 
 def _name(element: Element) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from caveat_tools.documents import Document, add_text
+from caveat_tools.documents import Document, Markup, add_text, read_html
 from caveat_tools.formats import UnreadableError
+
+_PROSE: Final = ("markdown", "heading")  # no set: in a damaged notebook the type can be a list
+_OF_AN_OBJECT: Final = re.compile(r"<[\w.]+ object(?: at \w+)?>")  # what Python prints of what it cannot print
 
 
 def passages(text: str, untitled: str) -> Iterator[tuple[str, str, str]]:
@@ -21,10 +25,12 @@ def passages(text: str, untitled: str) -> Iterator[tuple[str, str, str]]:
         raise UnreadableError("it is no notebook")
     document = Document()
     for number, cell in enumerate(cells, start=1):
-        is_prose = _field(cell, "cell_type") in {"markdown", "heading"}
-        for part in (_lines(_field(cell, "source") or _field(cell, "input")), *_outputs(cell)):
+        cell_type = _field(cell, "cell_type")
+        markup: Markup = "markdown" if cell_type in _PROSE else "plain"
+        source = _lines(_field(cell, "source") or _field(cell, "input"))
+        for text_markup, part in ((markup, source), *_outputs(cell)):
             if part.strip():
-                add_text(document, f"{part.rstrip()}\n", "markdown" if is_prose else "plain", number)
+                add_text(document, f"{part.rstrip()}\n", text_markup, number)
     for title, number, passage in document.passages(untitled):
         yield title, f"#cell={number}", passage
 
@@ -39,11 +45,20 @@ def _cells(notebook: Any) -> list[Any] | None:
     return [cell for sheet in sheets if isinstance(found := _field(sheet, "cells"), list) for cell in found]
 
 
-def _outputs(cell: Any) -> Iterator[str]:
-    """Yield what a cell has printed or shown, as far as it is plain text."""
+def _outputs(cell: Any) -> Iterator[tuple[Markup, str]]:
+    """Yield what a cell has printed, shown or failed with, each in the form that says most and reads best."""
     outputs = _field(cell, "outputs")
     for output in outputs if isinstance(outputs, list) else ():
-        yield _lines(_field(output, "text") or _field(_field(output, "data"), "text/plain"))
+        yield "plain", _lines(_field(output, "text"))
+        data = _field(output, "data")
+        printed = _lines(_field(data, "text/plain"))
+        if markdown := _lines(_field(data, "text/markdown")):
+            yield "markdown", markdown
+        elif (not printed or _OF_AN_OBJECT.fullmatch(printed.strip())) and (html := _lines(_field(data, "text/html"))):
+            yield "plain", read_html(html).text()
+        else:
+            yield "plain", printed
+        yield "plain", ": ".join(filter(None, (_lines(_field(output, name)) for name in ("ename", "evalue"))))
 
 
 def _lines(value: Any) -> str:
