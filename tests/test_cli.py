@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -287,7 +288,7 @@ def start(docs: Path, tmp_path: Path, *more: str) -> subprocess.Popen[str]:
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:
     assert process.stderr is not None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     for line in process.stderr:
         if words in line:
             return
@@ -301,7 +302,7 @@ def test_ctrl_c_once_gives_a_report_of_what_there_is(docs: Path, tmp_path: Path,
     process = start(docs, tmp_path, "--inject", "wikipedia:429")
     wait_for(process, "waiting")
     process.send_signal(signal_number)
-    stdout, stderr = process.communicate(timeout=20)
+    stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 3
     assert "stopped by request" in stdout
     assert "Traceback" not in stderr
@@ -314,7 +315,7 @@ def test_a_reader_that_goes_away_is_no_traceback(docs: Path, tmp_path: Path) -> 
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == ""
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=120) == 0
     process.stderr.close()
 
 
@@ -388,24 +389,136 @@ def test_ctrl_c_twice_leaves_at_once(docs: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     wait_for(process, "stopping")
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=20)
-    assert process.returncode in {130, 4}  # 4 where the first one was already through
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130
     assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize("encoding", ["cp1251", "cp437", "ascii"])
 @pytest.mark.parametrize("form", [[], ["--json", "-"]])
-def test_an_old_code_page_costs_a_sign_and_not_the_report(
+def test_an_old_code_page_costs_no_sign_of_the_report(
     docs: Path, tmp_path: Path, encoding: str, form: list[str]
 ) -> None:
-    """A standard output that cannot write an arrow shows a question mark in its place."""
-    arguments = command(
-        "ask", "Wann war die Röste? Kariba Dam finished?", "--docs", str(docs), "--sources", "local", *form
-    )
+    """In a pipe, Markdown and JSON are UTF-8 whatever the locale: a quote is what stands in the source."""
+    (docs / "röste.md").write_text("# Röste\n\nThe Röste at Kariba cost 5 € → “cheap”.\n", encoding="utf-8")
+    arguments = command("ask", "What did the Röste cost?", "--docs", str(docs), "--sources", "local", *form)
     environment = {k: v for k, v in os.environ.items() if k not in MODEL_VARIABLES} | {"PYTHONIOENCODING": encoding}
     done = subprocess.run(arguments, capture_output=True, env=environment, check=False)
     assert b"Traceback" not in done.stderr
-    assert b"The Kariba Dam was finished in 1959." in done.stdout
+    assert "The Röste at Kariba cost 5 € → “cheap”." in done.stdout.decode("utf-8")
+
+
+def test_ctrl_c_while_the_program_is_loaded_is_exit_code_130() -> None:
+    """Never 1, which is "empty" to who called search, and no traceback: from the first import of a library on."""
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from caveat.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_installed_command_begins_where_interrupts_are_taken_care_of() -> None:
+    """`caveat` and `python -m caveat` are one entry."""
+    (entry,) = importlib.metadata.entry_points(group="console_scripts", name="caveat")
+    assert entry.value == "caveat.__main__:main"
+
+
+def test_ctrl_c_while_the_folder_is_read_says_that_nothing_was_searched(docs: Path, tmp_path: Path) -> None:
+    """Exit code 130 and one sentence; no report is promised that cannot come."""
+    for number in range(400):
+        (docs / f"{number}.md").write_text("The Kariba Dam was finished in 1959. " * 400)
+    process = start(docs, tmp_path)
+    wait_for(process, "reading notes: 40")
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (130, "")
+    assert "stopping. Ctrl-C again leaves at once." in stderr
+    assert "stopped before anything was searched; what was read of the folder is kept" in stderr
+    assert "report" not in stderr
+
+
+PRINTING = [
+    ["--help"],
+    ["--version"],
+    ["ask", "--help"],
+    ["config"],
+    ["config", "--json"],
+    ["sources"],
+    ["sources", "--json"],
+    ["completion", "bash"],
+    ["search", "local", "Kariba", "--docs", "notes"],
+    ["search", "local", "Kariba", "--docs", "notes", "--json"],
+    ["ask", "Kariba Dam finished?", "--docs", "notes", "--sources", "local", "--json", "-"],
+]
+
+
+@pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
+def test_a_full_standard_output_is_a_sentence_of_every_command(
+    docs: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    """Exit code 4, and no bug to report."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+        )
+    assert done.returncode == 4, done.stderr
+    assert "could not be written to standard output (No space left on device)" in done.stderr
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
+def test_a_reader_that_goes_away_is_exit_code_0_of_every_command(
+    docs: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    """`caveat search … | head -1` is no failure, and above all not "empty"."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(*arguments), stdout=writing, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+    )
+    os.close(writing)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_question_without_end_is_not_read_to_the_end() -> None:
+    """`caveat ask - </dev/zero` is a usage error."""
+    with Path("/dev/zero").open("rb") as endless:
+        done = subprocess.run(command("ask", "-"), stdin=endless, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "more than the 10,000 characters of a question" in done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--json", "-"]])
+def test_a_report_that_no_file_takes_is_exit_code_4_and_not_lost(
+    caveat: Caveat, docs: Path, tmp_path: Path, more: list[str]
+) -> None:
+    """It goes to standard output where that is free; else its kept copy is named. A pipe that nobody reads ends."""
+    os.mkfifo(tmp_path / "pipe")
+    asked = ["ask", "Kariba Dam finished?", "--docs", str(docs), "--sources", "local", "--out", str(tmp_path / "pipe")]
+    result = caveat(*asked, *more)
+    assert result.exit_code == 4
+    assert "(nobody reads it)" in result.stderr
+    if more:
+        assert json.loads(result.stdout)["topics"]
+        kept = Path(result.stderr.split("it is kept in ")[1].splitlines()[0])
+        assert "1959" in kept.read_text()
+    else:
+        assert "here it is instead" in result.stderr
+        assert result.stdout.startswith("# Kariba Dam finished?")
+
+
+def test_quiet_leaves_only_errors_on_standard_error(caveat: Caveat, docs: Path) -> None:
+    """The exit code tells found from empty."""
+    for query, code in (("Kariba", 0), ("submarine", 1)):
+        result = caveat("search", "local", query, "--docs", str(docs), "-q")
+        assert (result.exit_code, result.stderr) == (code, "")
 
 
 def test_a_bug_is_called_one_and_leaves_a_file_to_send(capsys: pytest.CaptureFixture[str]) -> None:

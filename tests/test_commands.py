@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from caveat import diagnosis
 from caveat.cli import main
 from caveat.settings import Settings
+from caveat_tools.network import NetworkError, environment_proxies
 from scripted import message, sse, stream_of, text
 from servers import FakeMediaWiki, LocalServer, Reply, Request, html_reply, json_reply, refused_url
 
@@ -279,6 +284,14 @@ def test_the_bundle_for_a_bug_tracker_holds_no_secret(
         "CAVEAT_CONTACT": "PLANTED6@example.org",
         "SOME_SECRET": "PLANTED7",
         "CAVEAT_MODEL": "Bearer PLANTED8",
+        "HTTP_PROXY": "http://proxy-PLANTED10.corp.example:3128",
+        "NO_PROXY": "intranet-PLANTED11.corp.example",
+        "CAVEAT_OPENALEX_URL": 'http://127.0.0.1:1/path-PLANTED12/works?x=PLANTED13"PLANTED14',
+        "CAVEAT_ARXIV_URL": "http://me:PLANTED15/x@y@127.0.0.1:1/api",
+        "CAVEAT_CROSSREF_URL": "http://127.0.0.1:1/works#PLANTED16",
+        "DB_PASS": "PLANTED17",
+        "MY_PWD": "PLANTED18",
+        "URL_SIG": "PLANTED19",
     }
     for name, value in planted.items():
         monkeypatch.setenv(name, value)
@@ -293,7 +306,85 @@ def test_the_bundle_for_a_bug_tracker_holds_no_secret(
     assert body["packages"]["anthropic"]
     assert body["settings"]["max_calls"] == {"value": 48, "from": "default"}
     assert body["settings"]["docs"]["value"] == "(docs)"
+    assert body["settings"]["openalex_url"]["value"] == "http://127.0.0.1:1/…"
+    assert body["settings"]["arxiv_url"]["value"] == "http://127.0.0.1:1/…"
     assert "ANTHROPIC_API_KEY" in body["environment"]
+
+
+def test_a_proxy_that_is_none_is_not_in_the_bundle_either(
+    caveat: Caveat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checks that it breaks name it, and the bundle does not."""
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://PLANTED.corp.example:1080")
+    assert "PLANTED.corp.example" in caveat("doctor", "--bundle", "bundle.json").stdout
+    assert "PLANTED" not in (tmp_path / "bundle.json").read_text()
+
+
+def test_a_proxy_for_all_that_nothing_asks_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Desktops set a SOCKS proxy in ALL_PROXY beside those for http and https, which are used."""
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(NetworkError, match="ALL_PROXY"):
+        environment_proxies()
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:2")
+    assert environment_proxies() == {"http": "http://127.0.0.1:1", "https": "http://127.0.0.1:2", "no": ""}
+
+
+def test_a_source_that_is_left_out_may_fail(caveat: Caveat, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 0 where all that the settings name works; the rest is a note."""
+    monkeypatch.setenv("CAVEAT_WIKIPEDIA_URL", refused_url())
+    monkeypatch.setenv("CAVEAT_SOURCES", "local")
+    result = caveat("doctor", "--docs", str(notes))
+    assert result.exit_code == 0
+    assert "note   source wikipedia: unavailable: 127.0.0.1 refused the connection" in result.stdout
+    assert "the settings leave it out" in result.stdout
+
+
+def test_a_base_url_that_cannot_be_one_is_a_sentence_of_doctor(caveat: Caveat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `ask` says it."""
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:99999")
+    result = caveat("doctor")
+    assert result.exit_code == 3
+    assert "FAILS  model server http://127.0.0.1:99999: this is no address" in result.stdout
+
+
+@contextlib.contextmanager
+def trickling(*beginning: bytes) -> Iterator[str]:
+    """A server that says its beginning, and then one sign after the other without end. Yields its address."""
+    over = threading.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(b"".join(beginning))
+            while not over.wait(0.05):
+                connection.sendall(b"x")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        over.set()
+        thread.join()
+        listening.close()
+
+
+async def test_doctor_reads_only_the_status_of_a_model_server() -> None:
+    """A body without end costs nothing."""
+    with trickling(b"HTTP/1.1 404 Not Found\r\ncontent-length: 100000000\r\n\r\n") as url:
+        check = await diagnosis._server(Settings(base_url=url))
+    assert check.state == "note"
+    assert "status 404" in check.what
+
+
+async def test_doctor_does_not_wait_for_headers_without_end() -> None:
+    """A server that goes on and on is one that does not answer."""
+    with trickling(b"HTTP/1.1 200 OK\r\nx: ") as url:
+        check = await diagnosis._server(Settings(base_url=url), seconds=0.3)
+    assert (check.state, check.what) == ("fails", "did not answer within 0 s")
 
 
 # ---- completion and help

@@ -8,9 +8,11 @@ from pathlib import Path
 import httpx2
 import pytest
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 
 from caveat.model import open_model
-from caveat.settings import read_settings
+from caveat.settings import SettingsError, read_settings
 from caveat.turn import ModelError
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FaultPlan
@@ -215,8 +217,83 @@ def test_each_scheme_has_its_proxy_and_all_stands_for_both() -> None:
         ("me:p@ss@proxy:3128", "…@proxy:3128"),
         ("http://proxy:3128", "http://proxy:3128"),
         ("https://x.org/works?api_key=abc&page=2", "https://x.org/works?api_key=…&page=2"),
+        ("http://me:pa/ss@w@rd@h:1/v", "http://…@h:1/v"),
+        ("http://me:12/34@h/v", "http://…@h/v"),
+        ("http://me:pa?x=1@h", "http://…@h"),
+        ("http://me:1?2@h", "http://…@h"),
+        ("http://me:pa#ss@h", "http://…@h"),
+        ("http://a://b@h", "http://…@h"),
+        ("me:a://b@h", "…@h"),
+        ("https://x.org/works?mailto=me@y.org", "https://x.org/works?mailto=me@y.org"),
+        ("https://[::1]:80/w?sig=a/b&x=1#auth=z", "https://[::1]:80/w?sig=…&x=1#auth=…"),
+        ("https://x.org/?PWD=a&my_pass=b&api%4bey=c", "https://x.org/?PWD=…&my_pass=…&api%4bey=…"),
+        ("http://…@h", "http://…@h"),
     ],
 )
-def test_a_proxys_password_is_not_shown(address: str, shown: str) -> None:
-    """In no message and no report."""
+def test_a_password_in_an_address_is_not_shown(address: str, shown: str) -> None:
+    """In no message and no report, whatever signs it holds."""
     assert without_password(address) == shown
+
+
+@given(
+    st.text(st.sampled_from(":/@?#&=[]%a1 é"), max_size=12).map(lambda inner: f"PLANTED{inner}PLANTED"),
+    st.sampled_from(["", "http://"]),
+)
+def test_any_password_at_all_is_hidden(password: str, scheme: str) -> None:
+    """Also one that no parser takes for one."""
+    assert "PLANTED" not in without_password(f"{scheme}me:{password}@example.org:80/v1")
+
+
+PLANTED = [
+    "http://me:PLANTED@127.0.0.1:9/v",
+    "http://me:PLANTED/x@127.0.0.1:9/v",
+    "http://me:x@PLANTED@127.0.0.1:9/v",
+    "http://127.0.0.1:9/v?api_key=PLANTED",
+    "http://me:PLANTED@127.0.0.1:99999999/v",
+    "http://me:PLANTED@[::1/v",
+    "http://127.0.0.1:9/v?token=PLANTED\x07",
+    "ftp://me:PLANTED@127.0.0.1/v",
+    "http://me:PLANTED @127.0.0.1/v",
+]
+
+
+@pytest.mark.parametrize("address", PLANTED)
+async def test_no_message_about_the_models_server_shows_a_password(address: str) -> None:
+    """Whether the address cannot be one, nobody answers there, or what answers is no Messages API."""
+    told = ""
+    try:
+        settings, _ = read_settings({"base_url": address})
+        async with open_model(settings, clock=FakeClock(), faults=FaultPlan(), policy=RetryPolicy(attempts=1)) as model:
+            await model.turn("s", [{"role": "user", "content": "?"}], [])
+    except (ModelError, SettingsError) as error:
+        told = str(error)
+    assert told
+    assert "PLANTED" not in told
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_a_server_that_is_none_is_named_without_its_password(status: int) -> None:
+    """The address shows which server, and no login."""
+    with LocalServer(Reply(status, {"content-type": "text/html"}, b"<html>")) as server:
+        settings, _ = read_settings({"base_url": server.url.replace("://", "://me:PLANTED@") + "?key=PLANTED"})
+        with pytest.raises(ModelError) as caught:
+            async with open_model(
+                settings, clock=FakeClock(), faults=FaultPlan(), policy=RetryPolicy(attempts=1)
+            ) as model:
+                await model.turn("s", [{"role": "user", "content": "?"}], [])
+    assert "…@127.0.0.1" in str(caught.value)
+    assert "PLANTED" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", PLANTED)
+@pytest.mark.parametrize("name", ["wikipedia", "openalex", "arxiv", "crossref"])
+async def test_no_message_about_a_source_shows_a_password(name: str, address: str) -> None:
+    """Neither where it is nor why it cannot be."""
+    settings = SourceSettings(addresses={name: address})
+    try:
+        async with open_source(name, settings, faults=FaultPlan(), clock=FakeClock()) as source:
+            told = source.place
+    except SourcesError as error:
+        told = str(error)
+    assert told
+    assert "PLANTED" not in told

@@ -12,11 +12,12 @@ import shutil
 import socket
 import sqlite3
 import sys
+import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import httpx2
 
@@ -25,11 +26,19 @@ from caveat.model import KEY_VARIABLES, asks_a_server, open_model
 from caveat.places import cache_folder, runs_folder
 from caveat.settings import Origin, Settings
 from caveat.turn import ModelError
-from caveat_tools.clock import SystemClock
+from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan
 from caveat_tools.names import SOURCE_NAMES
-from caveat_tools.network import NetworkError, NetworkTransport, environment_proxies, proxy_for, without_password
+from caveat_tools.network import (
+    NetworkError,
+    NetworkTransport,
+    environment_proxies,
+    is_address,
+    proxy_for,
+    without_password,
+)
 from caveat_tools.outcome import Failed
+from caveat_tools.pace import Pace, paces_for
 from caveat_tools.plain_text import one_line
 from caveat_tools.retry import RetryPolicy
 from caveat_tools.search import Searcher
@@ -42,6 +51,7 @@ State: TypeAlias = Literal["works", "note", "fails"]
 PROBE: Final = "water"
 LEAST_FREE_BYTES: Final = 500_000_000
 HOSTED_URL: Final = "https://api.anthropic.com"
+SERVER_SECONDS: Final = 15.0
 _ONE_TRY: Final = RetryPolicy(attempts=1, deadline=15.0)
 _PACKAGES: Final = ("caveat", "anthropic", "httpx2", "pydantic", "pydantic-settings", "tenacity", "click", "rich")
 
@@ -62,9 +72,12 @@ class Check:
 
 async def diagnose(settings: Settings, *, with_turn: bool = False) -> list[Check]:
     """Look at everything and return what was found, in a fixed order. Raises nothing that can be named."""
+    clock = SystemClock()
+    paces = paces_for(clock)
+    used = settings.sources or (("local", "wikipedia") if settings.docs else ("wikipedia",))
     model, sources = await asyncio.gather(
         _model(settings, with_turn=with_turn),
-        asyncio.gather(*(_source(name, settings) for name in SOURCE_NAMES)),
+        asyncio.gather(*(_source(name, settings, clock, paces, is_used=name in used) for name in SOURCE_NAMES)),
     )
     return [_python(), *_network(), *model, *sources, *_store(settings)]
 
@@ -127,33 +140,43 @@ async def _model(settings: Settings, *, with_turn: bool) -> list[Check]:
     return checks
 
 
-async def _server(settings: Settings) -> Check:
+async def _server(settings: Settings, *, seconds: float = SERVER_SECONDS) -> Check:
     """Ask the server for the model: the hosted API answers 200, or says whether key or model is wrong."""
     base = (settings.base_url or HOSTED_URL).rstrip("/")
     name = f"model server {without_password(base)}"
+    if not is_address(base):
+        return Check(name, "fails", "this is no address", "set ANTHROPIC_BASE_URL to one such as http://127.0.0.1:8080")
     key = os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_AUTH_TOKEN") or "none"
     headers = {"authorization": f"Bearer {key}", "x-api-key": key, "anthropic-version": "2023-06-01"}
     if not key.isascii() or not key.isprintable():
         return Check("key", "fails", "the key holds characters that no key has", "copy the key again")
+    todo = "check network and proxy, or set ANTHROPIC_BASE_URL to a server that runs"
+    asked = f"{base}/v1/models/{urllib.parse.quote(settings.model, safe='')}"
     try:
-        async with httpx2.AsyncClient(transport=NetworkTransport(), timeout=10.0) as client:
+        async with (
+            asyncio.timeout(seconds),
+            httpx2.AsyncClient(transport=NetworkTransport(), timeout=10.0) as client,
+            client.stream("GET", asked, headers=headers) as response,  # the status says all; a body may never end
+        ):
             way = proxy_for(httpx2.URL(base), environment_proxies())
-            response = await client.get(f"{base}/v1/models/{settings.model}", headers=headers)
+    except TimeoutError:
+        return Check(name, "fails", f"did not answer within {seconds:.0f} s", todo)
     except (NetworkError, httpx2.InvalidURL, httpx2.RequestError) as error:
-        what = f"{type(error).__name__}: {one_line(str(error), 200)}"
-        return Check(name, "fails", what, "check network and proxy, or set ANTHROPIC_BASE_URL to a server that runs")
-    through = f", through {without_password(way)}" if way else ""
-    if response.status_code in {401, 403}:
-        return Check(
-            name, "fails", f"refused the key (status {response.status_code})", "set ANTHROPIC_API_KEY to a valid key"
-        )
-    if response.status_code == 200:
+        return Check(name, "fails", f"{type(error).__name__}: {one_line(str(error), 200)}", todo)
+    return _answered(name, settings, response.status_code, f", through {without_password(way)}" if way else "")
+
+
+def _answered(name: str, settings: Settings, status: int, through: str) -> Check:
+    """Say what the status of the server's answer means."""
+    if status in {401, 403}:
+        return Check(name, "fails", f"refused the key (status {status})", "set ANTHROPIC_API_KEY to a valid key")
+    if status == 200:
         return Check(name, "works", f"answers and knows {settings.model}{through}")
-    if settings.base_url is None and response.status_code == 404:
+    if settings.base_url is None and status == 404:
         return Check(name, "fails", f"knows no model {settings.model}", "set model (--model) to one that exists")
-    if response.status_code >= 500:
-        return Check(name, "fails", f"answered with status {response.status_code}", "try again later")
-    what = f"answers{through}, but cannot say whether it knows {settings.model} (status {response.status_code})"
+    if status >= 500:
+        return Check(name, "fails", f"answered with status {status}", "try again later")
+    what = f"answers{through}, but cannot say whether it knows {settings.model} (status {status})"
     return Check(name, "note", what, "try `caveat doctor --turn`")
 
 
@@ -173,14 +196,24 @@ async def _turn(settings: Settings) -> Check:
 # ---- sources and store
 
 
-async def _source(name: str, settings: Settings) -> Check:
+async def _source(name: str, settings: Settings, clock: Clock, paces: Mapping[str, Pace], *, is_used: bool) -> Check:
+    """Ask a source. That one which the settings leave out cannot be asked is no failure."""
+    check = await _asked_source(name, settings, clock, paces)
+    if is_used or check.state != "fails":
+        return check
+    return Check(check.name, "note", f"{check.what}; the settings leave it out")
+
+
+async def _asked_source(name: str, settings: Settings, clock: Clock, paces: Mapping[str, Pace]) -> Check:
     shown = f"source {name}"
     if name == "local" and settings.docs is None:
         return Check(shown, "note", "no folder is set", "name one with --docs, or set docs in caveat.toml")
-    clock, faults = SystemClock(), FaultPlan()
+    faults = FaultPlan()
     try:
         async with open_source(name, settings.for_sources(), faults=faults, clock=clock) as source:
-            searcher = Searcher([source], clock=clock, snapshots=Snapshots([]), faults=faults, policy=_ONE_TRY)
+            searcher = Searcher(
+                [source], clock=clock, snapshots=Snapshots([]), faults=faults, policy=_ONE_TRY, paces=paces
+            )
             outcome = await searcher.search(name, Ask(PROBE, limit=1))
             place = source.place
     except (SourcesError, LocalFolderError) as error:
@@ -216,22 +249,22 @@ def _store(settings: Settings) -> Iterator[Check]:
 def redacted_report(checks: Sequence[Check], settings: Settings, origins: Mapping[str, Origin]) -> str:
     """Return all that was found, as JSON, without what is nobody's business.
 
-    Keys and tokens, passwords in addresses, e-mail addresses, and the names of the user, the machine and the user's
-    folders are replaced. Texts of documents and questions were never in it.
+    Keys and tokens, proxies, e-mail addresses, and the names of the user, the machine and the user's folders are
+    replaced; of addresses scheme, host and port are left. Texts of documents and questions were never in it.
     """
     body = {
         "caveat": version("caveat"),
         "python": sys.version,
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "checks": [check.as_dict() for check in checks],
+        "checks": [(_PROXY_CHECK[check.state] if check.name == "proxy" else check).as_dict() for check in checks],
         "settings": {
             name: {"value": _HIDDEN.get(name, value) if value else value, "from": " ".join(filter(None, origins[name]))}
             for name, value in settings.model_dump(mode="json").items()
         },
         "environment": sorted(name for name in os.environ if _OURS.match(name)),
     }
-    return _redacted(json.dumps(body, ensure_ascii=False, indent=2), settings) + "\n"
+    return json.dumps(_redacted(body, _replaced(settings)), ensure_ascii=False, indent=2) + "\n"
 
 
 def _version(package: str) -> str | None:
@@ -243,28 +276,57 @@ def _version(package: str) -> str | None:
 
 _HIDDEN: Final = {"docs": "(docs)", "home": "(home)", "contact": "(contact)"}
 _OURS: Final = re.compile(r"ANTHROPIC_|CAVEAT_|SSL_|\w+_PROXY$", re.IGNORECASE)
-_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(
+    r"KEY|TOKEN|SECRET|PASS|.PWD(?<!OLDPWD)|SIG|CREDENTIAL|AUTH|COOKIE|_PROXY$", re.IGNORECASE
+)
+_PROXY_CHECK: Final[Mapping[State, Check]] = {
+    "works": Check("proxy", "works", "none, or set to an address"),
+    "fails": Check("proxy", "fails", "set to what is no address"),
+}
+_ADDRESS: Final = re.compile(r"[A-Za-z][\w+.-]*://\S+")
 _PATTERNS: Final = (
     (re.compile(r"\b(?:sk|pk|key)-[\w-]{6,}"), "(key)"),
-    (re.compile(r"(?<=://)[^/@\s\"]+@"), "(login)@"),
-    (re.compile(r"(?i)(?<=[?&])([\w-]*(?:key|token|secret|password|auth)[\w-]*)=[^&\s\"]+"), r"\1=(secret)"),
     (re.compile(r"(?i)bearer\s+[\w.~+/-]+=*"), "Bearer (key)"),
     (re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+"), "(e-mail)"),
 )
 
 
-def _redacted(text: str, settings: Settings) -> str:
+def _replaced(settings: Settings) -> list[tuple[str, str]]:
+    """Return what is nobody's business, and what stands in its place: the longest first."""
     secrets = [value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= 6]
     folders = [(settings.docs, "(docs)"), (settings.home, "(home)"), (Path.cwd(), "(here)"), (Path.home(), "~")]
-    replaced = [(value, "(secret)") for value in secrets]
-    replaced += [(str(folder.resolve()), shown) for folder, shown in folders if folder]
-    for value, shown in sorted(replaced, key=lambda pair: -len(pair[0])):
-        text = text.replace(json.dumps(value, ensure_ascii=False)[1:-1], shown)
+    replaced = [(shown, "(secret)") for value in secrets for shown in (value, without_password(value))]
+    replaced += [(str(folder.resolve()), shown) for folder, shown in folders if folder and folder.resolve().name]
+    return sorted(replaced, key=lambda pair: -len(pair[0]))
+
+
+def _redacted(value: Any, replaced: Sequence[tuple[str, str]]) -> Any:
+    """Return a JSON value with every text in it redacted."""
+    if isinstance(value, dict):
+        return {name: _redacted(inner, replaced) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_redacted(inner, replaced) for inner in value]
+    if not isinstance(value, str):
+        return value
+    text = _ADDRESS.sub(lambda found: _outline(found[0]), value)
+    for secret, shown in replaced:
+        text = text.replace(secret, shown)
     for pattern, shown in _PATTERNS:
         text = pattern.sub(shown, text)
     for name, shown in ((_user(), "(user)"), (socket.gethostname(), "(machine)")):
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", shown, text) if len(name) > 2 else text
     return text
+
+
+def _outline(address: str) -> str:
+    """Return scheme, host and port of an address, with a sign for all that follows; of no other text anything."""
+    shown = without_password(address).replace("{language}", "language").rstrip(",;:)")
+    if not is_address(shown):
+        return "(address)"
+    url = httpx2.URL(shown)
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    port = f":{url.port}" if url.port else ""
+    return f"{url.scheme}://{host}{port}{'/…' if url.path != '/' or url.query or url.fragment else ''}"
 
 
 def _user() -> str:

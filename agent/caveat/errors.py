@@ -19,6 +19,10 @@ class NoReportError(Exception):
     """There is nothing to report: the model gave no turn, had no room to search, cannot be asked, or was stopped."""
 
 
+class StoppedError(NoReportError):
+    """The stop came before anything was searched."""
+
+
 class ToolsError(ValueError):
     """A caller's own tool cannot be offered as it is."""
 

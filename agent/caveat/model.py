@@ -34,7 +34,7 @@ from caveat.turn import (
 from caveat_tools.clock import Clock
 from caveat_tools.faults import FaultPlan
 from caveat_tools.http import retry_after
-from caveat_tools.network import NetworkError, NetworkTransport
+from caveat_tools.network import NetworkError, NetworkTransport, is_address, without_password
 from caveat_tools.plain_text import one_line, plain
 from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 
@@ -155,18 +155,22 @@ class Model:
             raise self._not_the_api("JSON that is not a message")
         return message
 
+    @property
+    def _where(self) -> str:
+        return without_password(str(self._client.base_url))
+
     def _not_the_api(self, what: str) -> ModelError:
-        hint = f"{self._client.base_url} answered with {what}; check that ANTHROPIC_BASE_URL names a Messages API"
+        hint = f"{self._where} answered with {what}; check that ANTHROPIC_BASE_URL names a Messages API"
         return ModelError("malformed", hint, retryable=True)
 
     def _request_error(self, error: httpx2.RequestError) -> ModelError:
-        where = self._client.base_url
+        where = self._where
         if isinstance(error, httpx2.UnsupportedProtocol):
             return ModelError(
                 "request", f"ANTHROPIC_BASE_URL must begin with http:// or https://: {where}", retryable=False
             )
         if isinstance(error, httpx2.ProxyError):
-            hint = f"{one_line(str(error), 200)}; check HTTPS_PROXY, or name {where.host} in NO_PROXY"
+            hint = f"{one_line(str(error), 200)}; check HTTPS_PROXY, or name {self._client.base_url.host} in NO_PROXY"
             return ModelError("unavailable", hint, retryable=True)
         if isinstance(error, httpx2.ConnectError):
             hint = f"nothing answers at {where}; check the network, or set ANTHROPIC_BASE_URL to a server that runs"
@@ -192,7 +196,7 @@ class Model:
                 "billing", f"the account's limit is reached ({said}); raise it or use --offline", retryable=False
             )
         if status == 404:
-            where = self._client.base_url
+            where = self._where
             what = f"no model {self.name!r}, or no Messages API"
             hint = f"{where} knows {what} ({said}); set --model or ANTHROPIC_BASE_URL"
             return ModelError("unknown_model", hint, retryable=False)
@@ -275,12 +279,9 @@ def _checked_access(base_url: str | None) -> dict[str, Any]:
     }
     if not any(os.environ.get(name) for name in KEY_VARIABLES):
         access["api_key"] = "none"
-    try:
-        port = httpx2.URL(base_url or "").port
-    except (httpx2.InvalidURL, UnicodeError) as error:
-        raise ModelError("request", f"ANTHROPIC_BASE_URL is not an address: {error}", retryable=False) from error
-    if port is not None and not 0 < port < 65_536:
-        raise ModelError("request", f"ANTHROPIC_BASE_URL names a port that does not exist: {port}", retryable=False)
+    if base_url and not is_address(base_url):
+        hint = f"ANTHROPIC_BASE_URL is {without_password(base_url)}, which is no address such as http://127.0.0.1:8080"
+        raise ModelError("request", hint, retryable=False)
     return access
 
 

@@ -23,6 +23,8 @@ class Progress:
         self._quiet = quiet
         self._verbose = verbose
         self._offline = True
+        self.has_begun = False
+        """True once a run has begun: from then on there is something to report."""
 
     def __call__(self, event: Event) -> None:
         """Show one event, if it is worth a line."""
@@ -40,7 +42,7 @@ class Progress:
     def _line(self, event: Event) -> str | None:
         match event:
             case RunStarted():
-                self._offline = event.offline
+                self._offline, self.has_begun = event.offline, True
                 return _started(event)
             case TurnStarted(agent, turn) if self._verbose or not self._offline:
                 return f"{agent}: asking the model (turn {turn})"

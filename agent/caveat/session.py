@@ -16,7 +16,7 @@ from typing import Final
 from caveat.budget import Budget, Limits, estimate
 from caveat.compose import Material, compose, for_synthesis, verified
 from caveat.coordinator import OwnTool, PlanTopicsTool, RecordedTool, ReportFindingsTool, SearchTool, refusal_recorder
-from caveat.errors import NoReportError
+from caveat.errors import NoReportError, StoppedError
 from caveat.events import Event, ModelWaiting, Notice, RunStarted
 from caveat.ledger import Ledger
 from caveat.loop import AgentEnd, Tool, run_agent
@@ -79,8 +79,8 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     answers are kept. What is not given here comes from `settings`, by default those of the environment.
 
     Raises QuestionError, SettingsError, SourcesError, LocalFolderError, ToolsError, FaultSyntaxError or PromptError
-    before anything is spent; NoReportError when the model never answers, or its context is full or the stop comes
-    before anything was searched.
+    before anything is spent; NoReportError when the model never answers, or its context is full before anything was
+    searched; StoppedError, which is one, when the stop comes before.
     Failures of sources, and of the model later on, are in the report and raise nothing.
     """
     question = checked_question(question)
@@ -110,7 +110,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         try:
             ready = await stop.race(_opened(sources, settings.for_sources(), faults, clock, resources, on_event))
         except Stopped:
-            raise NoReportError("stopped before anything was searched") from None
+            raise StoppedError("stopped before anything was searched") from None
         notes += left_out_on_purpose(ready)
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)

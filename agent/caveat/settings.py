@@ -27,6 +27,7 @@ from pydantic_settings import (
 from caveat.budget import Limits
 from caveat.places import index_folder, user_file
 from caveat_tools.names import SOURCE_NAMES
+from caveat_tools.network import without_password
 from caveat_tools.plain_text import one_line
 from caveat_tools.sources import SourceSettings
 
@@ -176,7 +177,8 @@ def read_settings(
         name = str(problem["loc"][0])
         where = origins[name].name
         said = problem["msg"].removeprefix("Value error, ")
-        shown = one_line(str(values[name]), 80)
+        value = str(values[name])
+        shown = one_line(without_password(value) if name.endswith("_url") else value, 80)
         raise SettingsError(f"{where}: {shown!r} is not possible: {_said(said)}") from error
 
 

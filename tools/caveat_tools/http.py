@@ -23,7 +23,7 @@ from xml.etree.ElementTree import Element
 
 import httpx2
 
-from caveat_tools.network import UnreachableProxyError
+from caveat_tools.network import UnreachableProxyError, is_address, without_password
 from caveat_tools.outcome import ERROR_KINDS, ErrorType
 from caveat_tools.plain_text import clip
 from caveat_tools.safe_xml import parse_xml
@@ -165,12 +165,9 @@ def service_url(base_url: str, path: str) -> str:
 
     Raises ValueError where it is not an http or https address.
     """
-    try:
-        url = httpx2.URL(base_url)
-    except httpx2.InvalidURL as error:
-        raise ValueError(f"{base_url!r} is not an address: {error}") from error
-    if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65_536:
-        raise ValueError(f"{base_url!r} is not an http or https address")
+    if not is_address(base_url):
+        raise ValueError(f"{without_password(base_url)!r} is not an http or https address")
+    url = httpx2.URL(base_url)
     return str(url.copy_with(path=path)) if url.path == "/" else base_url
 
 

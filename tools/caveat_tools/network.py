@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import ssl
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from typing import Final
@@ -28,20 +29,23 @@ def environment_proxies() -> dict[str, str]:
     """
     named = urllib.request.getproxies()
     proxies = {scheme: named[scheme] for scheme in ("http", "https", "all") if named.get(scheme)}
+    if {"http", "https"} <= proxies.keys():
+        proxies.pop("all", None)  # nothing would ask it, so that it need not be one that we can use
     for scheme, address in proxies.items():
         proxies[scheme] = address if "://" in address else f"http://{address}"
-        if not _is_usable(proxies[scheme]):
+        if not is_address(proxies[scheme]):
             shown = without_password(address)
             raise NetworkError(f"{scheme.upper()}_PROXY is {shown}, which is no address such as http://proxy:3128")
     return {**proxies, "no": named.get("no", "")}
 
 
-def _is_usable(address: str) -> bool:
+def is_address(text: str) -> bool:
+    """Say whether a text is an http or https address with a host, and with a port that can exist if with any."""
     try:
-        url = httpx2.URL(address)
-    except httpx2.InvalidURL:
+        url = httpx2.URL(text)
+    except (httpx2.InvalidURL, UnicodeError):
         return False
-    return url.scheme in {"http", "https"} and bool(url.host) and 0 < (url.port or 80) < 65_536
+    return url.scheme in {"http", "https"} and bool(url.host) and (url.port is None or 0 < url.port < 65_536)
 
 
 def proxy_for(url: httpx2.URL, proxies: Mapping[str, str]) -> str | None:
@@ -54,13 +58,31 @@ def proxy_for(url: httpx2.URL, proxies: Mapping[str, str]) -> str | None:
 
 
 def without_password(address: str) -> str:
-    """Return an address for people's eyes: a login in it is not shown, nor what a key-like parameter is set to."""
-    head, at, host = address.rpartition("@")
-    shown = f"{head.partition('://')[0]}://…@{host}" if at and "://" in head else f"…@{host}" if at else address
-    return _KEY_PARAMETER.sub(r"\1…", shown)
+    """Return an address for people's eyes: a login in it is not shown, nor what a key-like parameter is set to.
+
+    All before the last @ counts as the login, since a password may hold any sign, also unquoted; where the host comes
+    first for certain, an @ in the query is left alone.
+    """
+    scheme = _SCHEME.match(address)
+    rest = address[scheme.end() :] if scheme else address
+    query = _QUERY_AFTER_HOST.match(rest)
+    end = query.end("place") if query else len(rest)
+    at = rest.rfind("@", 0, end)
+    shown = rest if at < 0 else f"…{rest[at:]}"
+    return _PARAMETER.sub(_hidden, (scheme[0] if scheme else "") + shown)
 
 
-_KEY_PARAMETER: Final = re.compile(r"(?i)([?&][\w-]*(?:key|token|secret|passw|auth)[\w-]*=)[^&\s]+")
+_SCHEME: Final = re.compile(r"[A-Za-z][\w+.-]*://")
+_QUERY_AFTER_HOST: Final = re.compile(
+    r"(?P<place>(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d{1,5})?(?:/[^@?#]*)?)\?[^=&#?]+=[^?#]*$"
+)
+_PARAMETER: Final = re.compile(r"([?&;#])([^=&;#?\s]+)=([^&#\s]+)")
+_KEY_LIKE: Final = re.compile(r"key|token|secret|pass|pwd|sig|auth|credential", re.IGNORECASE)
+
+
+def _hidden(parameter: re.Match[str]) -> str:
+    before, name, _ = parameter.groups()
+    return f"{before}{name}=…" if _KEY_LIKE.search(urllib.parse.unquote(name)) else parameter[0]
 
 
 def _is_exception(url: httpx2.URL, listed: str) -> bool:

@@ -13,7 +13,7 @@ from caveat.cli.config import config
 from caveat.cli.doctor import doctor
 from caveat.cli.search import search
 from caveat.cli.sources import sources
-from caveat.cli.terminal import begin
+from caveat.cli.terminal import Group, begin, show
 
 HELP = """A research agent that says what it could not find out.
 
@@ -29,8 +29,24 @@ the one before; `caveat config` shows them all, and where each is from.
 """
 
 
-@click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(None, "-V", "--version", package_name="caveat", prog_name="caveat")
+def _version(context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's form
+    if asked and not context.resilient_parsing:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        show(f"caveat, version {version('caveat')}")
+        context.exit()
+
+
+@click.group(cls=Group, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Set up what every command needs."""
     begin()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from caveat.budget import Limits, dollars, duration
 from caveat.cli.options import SOURCES_IN_WORDS, docs_option, inject_option, quiet_option, source_names, verbose_option
-from caveat.cli.terminal import EXIT_GAPS, EXIT_INTERRUPTED, interrupts_leave, leave, read, tell
+from caveat.cli.terminal import EXIT_GAPS, EXIT_INTERRUPTED, EXIT_NO_REPORT, Command, leave, read, show, show_json, tell
 from caveat_tools.faults import GRAMMAR
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from caveat.settings import Settings
     from caveat_tools.stop import Stop
 
-EXIT_NO_REPORT: Final = 4
 _DEFAULTS: Final = Limits()
 _STOP_SIGNALS: Final = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP"}]  # Windows lacks one
 
@@ -60,13 +60,13 @@ Exit codes:
   0    every topic is covered, or was searched without finding an answer
   3    a report with gaps
   2    wrong usage; nothing was spent
-  4    no report was possible; the reason is on standard error
+  4    no report was possible, or it could not be written; the reason is on standard error
   70   a bug in caveat; a file to send with the report of it is named
-  130  interrupted twice, or before the run began
+  130  interrupted twice, or before anything was searched
 """
 
 
-@click.command(help=ASK_HELP, short_help="Answer a question from sources.")
+@click.command(cls=Command, help=ASK_HELP, short_help="Answer a question from sources.")
 @click.argument("question")
 @docs_option
 @click.option(
@@ -112,8 +112,7 @@ def ask(
     if printed and json_out == "-":
         raise click.UsageError("--out and --json both name standard output")
     out = None if out == Path("-") else out
-    with interrupts_leave():
-        text = _question(question)
+    text = _question(question)
     settings, _ = read(flags)
     _check_sources(flags, settings)
     to_files = [path for path in (out, _json_file(json_out)) if path]
@@ -121,14 +120,12 @@ def ask(
         raise click.UsageError("--out and --json name the same file")
     for path in to_files:
         _check_writable(path)
-    with interrupts_leave():
-        report = _run(
-            lambda stop, on_event: _research(text, settings, inject, flags["model"], stop, on_event),
-            quiet=quiet,
-            verbose=verbose,
-        )
-    with interrupts_leave():  # the event loop has put the default handler back when it closed
-        _deliver(report, settings.home, out, json_out, printed=printed, quiet=quiet)
+    report = _run(
+        lambda stop, on_event: _research(text, settings, inject, flags["model"], stop, on_event),
+        quiet=quiet,
+        verbose=verbose,
+    )
+    _deliver(report, settings.home, out, json_out, printed=printed, quiet=quiet)
     if report.exit_code and not quiet:
         tell(f"caveat: the report has gaps (exit code {EXIT_GAPS})")
     sys.exit(report.exit_code)
@@ -141,8 +138,14 @@ def _question(question: str) -> str:
         raise click.UsageError("the question was to come from standard input, which is closed")
     if sys.stdin.isatty():
         click.echo("Type the question, then Ctrl-D:", err=True)
+    from caveat.request import MAX_QUESTION_CHARS  # noqa: PLC0415
+
+    most = 4 * MAX_QUESTION_CHARS
+    read = sys.stdin.buffer.read(most + 1)
+    if len(read) > most:
+        raise click.UsageError(f"standard input holds more than the {MAX_QUESTION_CHARS:,} characters of a question")
     try:
-        return sys.stdin.buffer.read().decode("utf-8")
+        return read.decode("utf-8")
     except UnicodeDecodeError as error:
         raise click.UsageError(f"the question on standard input is not UTF-8: {error}") from error
 
@@ -187,37 +190,54 @@ def _run(work: Callable[[Stop, Callable[[Any], None]], Awaitable[Report]], *, qu
     """Run the research; Ctrl-C once asks for a report of what there is, twice leaves."""
     import asyncio  # noqa: PLC0415
 
-    from caveat.errors import USAGE_ERRORS, NoReportError  # noqa: PLC0415
+    from caveat.errors import USAGE_ERRORS, NoReportError, StoppedError  # noqa: PLC0415
     from caveat.progress import Progress  # noqa: PLC0415
     from caveat_tools.stop import Stop  # noqa: PLC0415
 
     progress = Progress(quiet=quiet, verbose=verbose)
 
     async def session() -> Report:
-        stop = Stop()
+        stop, loop = Stop(), asyncio.get_running_loop()
 
-        def interrupted() -> None:
-            if stop.asked:
-                leave()
-            progress.note("stopping; the report of what there is comes now. Ctrl-C again leaves at once.")
+        def end() -> None:
+            what = "stopping; the report of what there is comes now" if progress.has_begun else "stopping"
+            progress.note(f"{what}. Ctrl-C again leaves at once.")
             stop.ask()
 
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError):  # Windows has no such handlers; there Ctrl-C leaves at once
-            for number in _STOP_SIGNALS:
-                if signal.getsignal(number) != signal.SIG_IGN:  # nohup
-                    loop.add_signal_handler(number, interrupted)
-        return await work(stop, progress)
+        with _interrupts(lambda: loop.call_soon_threadsafe(end)):
+            return await work(stop, progress)
 
     try:
         return asyncio.run(session())
     except USAGE_ERRORS as error:
         raise click.UsageError(str(error)) from error
+    except StoppedError as error:
+        tell(f"caveat: {error}; what was read of the folder is kept")
+        sys.exit(EXIT_INTERRUPTED)
     except NoReportError as error:
         tell(f"caveat: no report: {error}")
         sys.exit(EXIT_NO_REPORT)
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
+
+
+@contextlib.contextmanager
+def _interrupts(end: Callable[[], object]) -> Iterator[None]:
+    """Inside, the first signal to stop calls `end`, the second leaves: also where the event loop does not get on."""
+    came = False
+
+    def interrupted(*_: object) -> None:
+        nonlocal came
+        if came:
+            leave()
+        came = True
+        end()
+
+    numbers = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, interrupted) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _json_file(json_out: str | None) -> Path | None:
@@ -227,50 +247,64 @@ def _json_file(json_out: str | None) -> Path | None:
 def _deliver(
     report: Report, home: Path | None, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool
 ) -> None:
-    """Write the report where it was asked for; what cannot be written is said, with where the run keeps its copy."""
-    try:
-        _write(report, out, json_out, printed=printed, quiet=quiet)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        elif printed or json_out == "-":
-            _undelivered(report, home, "it is closed")
-    except BrokenPipeError:  # a reader that has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        _undelivered(report, home, error.strerror)
-
-
-def _undelivered(report: Report, home: Path | None, why: str | None) -> NoReturn:
+    """Write the report where it was asked for. What no file took goes to standard output, if nothing else does."""
     from caveat.places import run_folder  # noqa: PLC0415
 
-    kept = run_folder(report.run.id, home) / "report.md"
-    where = f"; it is kept in {kept}" if kept.exists() else ""
-    tell(f"caveat: the report could not be written to standard output ({why}){where}")
-    leave(EXIT_NO_REPORT)
-
-
-def _write(report: Report, out: Path | None, json_out: str | None, *, printed: bool, quiet: bool) -> None:
-    for path, text in ((out, report.markdown), (_json_file(json_out), report.to_json())):
-        if path is None:
-            continue
-        try:
-            path.write_text(text, encoding="utf-8")
-            if not quiet:
-                tell(f"caveat: wrote {path}")
-        except OSError as error:
-            tell(f"caveat: cannot write {path} ({error.strerror}); here it is instead:")
-            click.echo(text)
+    folder = run_folder(report.run.id, home)
+    markdown, json_ = (path if path.exists() else None for path in (folder / "report.md", folder / "report.json"))
+    unwritten = False
+    for path, text, kept in (
+        (out, report.markdown, markdown),
+        (_json_file(json_out), report.to_json(), json_),
+    ):
+        why = _written(path, text) if path else ""
+        if why:
+            is_free = not (printed or json_out == "-" or unwritten)
+            where = "here it is instead:" if is_free else f"it is kept in {kept}" if kept else "it is lost"
+            tell(f"caveat: cannot write {path} ({why}); {where}")
+            if is_free:
+                show(text, kept=kept)
+            unwritten = True
+        elif path and not quiet:
+            tell(f"caveat: wrote {path}")
     if json_out == "-":
-        click.echo(report.to_json())
+        show_json(report.to_json(), what="the report", kept=json_)
     elif printed:
-        if sys.stdout is not None and sys.stdout.isatty():
-            from rich.console import Console  # noqa: PLC0415
-            from rich.theme import Theme  # noqa: PLC0415
+        show(_formatted(report), newline=False, what="the report", kept=markdown)
+    if unwritten:
+        sys.exit(EXIT_NO_REPORT)
 
-            from caveat.render import print_report  # noqa: PLC0415
 
-            console = Console(theme=Theme({"markdown.code": "bold cyan"}))
-            console.width = max(60, console.width)  # narrower, the table would lose its columns
-            print_report(report, console)
-        else:
-            click.echo(report.markdown, nl=False)
+def _written(path: Path, text: str) -> str:
+    """Write a file; return why it could not be written, or an empty string. A pipe is not waited for."""
+    try:
+        with open(path, "w", encoding="utf-8", opener=_at_once) as file:
+            file.write(text)
+    except OSError as error:
+        return "nobody reads it" if error.errno == errno.ENXIO else error.strerror or "it cannot be written"
+    return ""
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file. A pipe that nobody reads is an error and no wait without end."""
+    without_wait = getattr(os, "O_NONBLOCK", 0)  # Windows has neither
+    number = os.open(path, flags | without_wait, 0o666)
+    if without_wait:
+        os.set_blocking(number, True)
+    return number
+
+
+def _formatted(report: Report) -> str:
+    """Return the report as it goes to standard output: formatted for a terminal, else as Markdown."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return report.markdown
+    from rich.console import Console  # noqa: PLC0415
+    from rich.theme import Theme  # noqa: PLC0415
+
+    from caveat.render import print_report  # noqa: PLC0415
+
+    console = Console(theme=Theme({"markdown.code": "bold cyan"}))
+    console.width = max(60, console.width)  # narrower, the table would lose its columns
+    with console.capture() as capture:
+        print_report(report, console)
+    return capture.get()

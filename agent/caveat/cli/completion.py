@@ -7,6 +7,8 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
+from caveat.cli.terminal import Command, show
+
 SHELLS: Final = ("bash", "zsh", "fish")
 
 HELP: Final = """Print the completion script for SHELL: bash, zsh or fish.
@@ -21,7 +23,7 @@ Examples:
 """
 
 
-@click.command(help=HELP, short_help="Print a shell's completion script.")
+@click.command(cls=Command, help=HELP, short_help="Print a shell's completion script.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
@@ -29,4 +31,4 @@ def completion(context: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"there is no completion for {shell}")
-    click.echo(kind(context.find_root().command, {}, "caveat", "_CAVEAT_COMPLETE").source())
+    show(kind(context.find_root().command, {}, "caveat", "_CAVEAT_COMPLETE").source())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from caveat.cli.terminal import read
+from caveat.cli.terminal import Command, read, show, show_json
 
 if TYPE_CHECKING:
     from caveat.settings import Origin, Settings
@@ -35,7 +35,7 @@ Examples:
 KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 
 
-@click.command(help=HELP, short_help="Show every setting, and where it is from.")
+@click.command(cls=Command, help=HELP, short_help="Show every setting, and where it is from.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def config(*, as_json: bool) -> None:
     """Read the settings as every command does, and print them."""
@@ -45,16 +45,16 @@ def config(*, as_json: bool) -> None:
     settings, origins = read({})
     rows = shown(settings, origins)
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        show_json(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     width = max(map(len, rows))
     for name, row in rows.items():
         value = "(not set)" if row["value"] in (None, "") else str(row["value"])
-        click.echo(f"{name:<{width}}  {value:<24}  {row['from']}")
+        show(f"{name:<{width}}  {value:<24}  {row['from']}")
     for name in KEYS:
         if os.environ.get(name):
-            click.echo(f"{name} is set (not shown)")
-    click.echo(f"\nFiles: ./{FILE_NAME} and {user_file()}")
+            show(f"{name} is set (not shown)")
+    show(f"\nFiles: ./{FILE_NAME} and {user_file()}")
 
 
 def shown(settings: Settings, origins: dict[str, Origin]) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from caveat.cli.options import docs_option
-from caveat.cli.terminal import EXIT_GAPS, interrupts_leave, read, tell
+from caveat.cli.terminal import EXIT_GAPS, Command, read, show, show_json, tell
 
 MARKS: Final = {"works": ("works", "green"), "note": ("note", "yellow"), "fails": ("FAILS", "red")}
 
@@ -33,10 +33,12 @@ Exit codes:
   0    everything that is set up works
   3    something does not
   2    wrong usage
+  4    the result could not be written to standard output
+  130  interrupted
 """
 
 
-@click.command(help=HELP, short_help="Check what works, and say what to do.")
+@click.command(cls=Command, help=HELP, short_help="Check what works, and say what to do.")
 @docs_option
 @click.option("--turn", is_flag=True, help="Also ask the model for one short turn.")
 @click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), help="Write a redacted report here.")
@@ -48,16 +50,15 @@ def doctor(*, turn: bool, bundle: Path | None, as_json: bool, **flags: Any) -> N
 
     from caveat.diagnosis import diagnose, redacted_report  # noqa: PLC0415
 
-    with interrupts_leave():
-        checks = asyncio.run(diagnose(settings, with_turn=turn))
+    checks = asyncio.run(diagnose(settings, with_turn=turn))
     if as_json:
-        click.echo(json.dumps([check.as_dict() for check in checks], ensure_ascii=False, indent=2))
+        show_json(json.dumps([check.as_dict() for check in checks], ensure_ascii=False, indent=2))
     else:
         for check in checks:
             word, colour = MARKS[check.state]
-            click.echo(f"{click.style(f'{word:<6}', fg=colour)} {check.name}: {check.what}")
+            show(f"{click.style(f'{word:<6}', fg=colour)} {check.name}: {check.what}")
             if check.todo:
-                click.echo(f"       → {check.todo}")
+                show(f"       → {check.todo}")
     if bundle is not None:
         try:
             bundle.write_text(redacted_report(checks, settings, origins), encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from caveat.cli.options import docs_option, inject_option, quiet_option, source_names, verbose_option
-from caveat.cli.terminal import EXIT_GAPS, interrupts_leave, read, tell
+from caveat.cli.terminal import EXIT_GAPS, Command, read, show, show_json, tell
 
 if TYPE_CHECKING:
     from caveat.settings import Settings
@@ -36,12 +36,13 @@ Exit codes:
   1    empty: the source answered, holds no match, and has left nothing unread
   3    failed: the source could not be asked, or not completely
   2    wrong usage
+  4    the result could not be written to standard output
   70   a bug in caveat
   130  interrupted
 """
 
 
-@click.command(help=HELP, short_help="Search one source by hand.")
+@click.command(cls=Command, help=HELP, short_help="Search one source by hand.")
 @click.argument("source", shell_complete=source_names)
 @click.argument("query")
 @docs_option
@@ -70,9 +71,8 @@ def search(  # noqa: PLR0913 - one parameter an option
     ask = _checked(query, date_from, date_to, limit)
     import asyncio  # noqa: PLC0415
 
-    with interrupts_leave():
-        outcome, unread = asyncio.run(_searched(source, ask, settings, inject, quiet=quiet, verbose=verbose))
-    _show(outcome, as_json=as_json)
+    outcome, unread = asyncio.run(_searched(source, ask, settings, inject, quiet=quiet, verbose=verbose))
+    _show(outcome, as_json=as_json, quiet=quiet)
     if unread:
         tell(f"caveat: {unread}")
     codes = {"found": 0, "empty": EXIT_GAPS if unread else EXIT_EMPTY, "failed": EXIT_GAPS}
@@ -132,23 +132,25 @@ async def _searched(
         raise click.UsageError(str(error)) from error
 
 
-def _show(outcome: Found | Empty | Failed, *, as_json: bool) -> None:
+def _show(outcome: Found | Empty | Failed, *, as_json: bool, quiet: bool) -> None:
     from caveat_tools.outcome import Failed, Found, results_of, to_json, wire  # noqa: PLC0415
 
     if as_json:
-        click.echo(to_json(wire(outcome)))
+        show_json(to_json(wire(outcome)))
         return
     for number, result in enumerate(results_of(outcome), 1):
         date = f" ({result.date})" if result.date else ""
-        click.echo(click.style(f"{number}. {result.title}{date}", bold=True))
-        click.echo(f"   {result.url}\n")
-        click.echo("".join(f"   {line}\n" for line in result.text.splitlines()))
-    if isinstance(outcome, Found):
-        total = "" if outcome.total is None else f" of {outcome.total:,}"
-        tell(f"caveat: {click.style('FOUND', fg='green')} {len(outcome.results)}{total} in {outcome.source}")
-    elif isinstance(outcome, Failed):
+        show(click.style(f"{number}. {result.title}{date}", bold=True))
+        show(f"   {result.url}\n")
+        show("".join(f"   {line}\n" for line in result.text.splitlines()))
+    if isinstance(outcome, Failed):
         kept = f"; {len(outcome.partial_results)} results had arrived before" if outcome.partial_results else ""
         word = click.style("FAILED", fg="red", bold=True)
         tell(f"caveat: {word} {outcome.error_type}: {outcome.message}{kept}")
+    elif quiet:
+        return
+    elif isinstance(outcome, Found):
+        total = "" if outcome.total is None else f" of {outcome.total:,}"
+        tell(f"caveat: {click.style('FOUND', fg='green')} {len(outcome.results)}{total} in {outcome.source}")
     else:
         tell(f"caveat: {click.style('EMPTY', fg='cyan')} {outcome.source} answered and holds no match")

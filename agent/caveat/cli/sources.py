@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from caveat.cli.options import docs_option
-from caveat.cli.terminal import interrupts_leave, read
+from caveat.cli.terminal import Command, read, show, show_json
 
 if TYPE_CHECKING:
     from caveat.settings import Settings
@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@click.command(help=HELP, short_help="List what can be searched.")
+@click.command(cls=Command, help=HELP, short_help="List what can be searched.")
 @docs_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def sources(*, as_json: bool, **flags: Any) -> None:
@@ -33,17 +33,16 @@ def sources(*, as_json: bool, **flags: Any) -> None:
     settings, _ = read(flags)
     import asyncio  # noqa: PLC0415
 
-    with interrupts_leave():
-        rows = asyncio.run(_described(settings))
+    rows = asyncio.run(_described(settings))
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        show_json(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for row in rows:
-        click.echo(click.style(row["name"], bold=True) + ("" if row["usable"] else "  (not usable now)"))
-        click.echo(f"    {row['description']}")
+        show(click.style(row["name"], bold=True) + ("" if row["usable"] else "  (not usable now)"))
+        show(f"    {row['description']}")
         if row["usable"]:
             dates = "takes --from and --to" if row["accepts_dates"] else "takes no dates"
-            click.echo(f"    {row['place']}; {dates}")
+            show(f"    {row['place']}; {dates}")
 
 
 async def _described(settings: Settings) -> list[dict[str, Any]]:

@@ -1,15 +1,13 @@
-"""What all commands share: standard streams that may be closed, interrupts, bugs, and the settings."""
+"""What all commands share: standard streams that may be closed or full, bugs, and the settings."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -20,16 +18,19 @@ if TYPE_CHECKING:
     from caveat.settings import Origin, Settings
 
 EXIT_GAPS: Final = 3
+EXIT_NO_REPORT: Final = 4
 EXIT_BUG: Final = 70  # sysexits.h: an internal software error
 EXIT_INTERRUPTED: Final = 130
 
 
 def begin() -> None:
-    """Make a bug a sentence and a file, and let no character cost the output."""
+    """Make a bug a sentence and a file, and let no character cost the output: what is no terminal gets UTF-8."""
     sys.excepthook = _end_with_bug
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old code page must not cost the report
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
 
 
 def report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -73,11 +74,56 @@ def tell(text: str) -> None:
         click.echo(text, err=True)
 
 
-@contextlib.contextmanager
-def interrupts_leave() -> Iterator[None]:
-    """Where nothing is to be kept, Ctrl-C leaves with its exit code and without a traceback."""
-    before = signal.signal(signal.SIGINT, lambda *_: leave())
+def show(text: str, *, newline: bool = True, what: str = "the output", kept: Path | None = None) -> None:
+    """Write to standard output. Where that is closed or full, say so, and where `what` is kept, and leave.
+
+    A reader that has seen enough, such as `head`, is no failure: what comes after it goes nowhere.
+    """
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        if sys.stdout is not None:
+            click.echo(text, nl=newline)
+            return
+        why = "it is closed"
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    except OSError as error:
+        why = error.strerror or "it cannot be written"
+    where = f"; it is kept in {kept}" if kept else ""
+    tell(f"caveat: {what} could not be written to standard output ({why}){where}")
+    leave(EXIT_NO_REPORT)
+
+
+def show_json(text: str, *, what: str = "the output", kept: Path | None = None) -> None:
+    """Write JSON to standard output as `show` does: in UTF-8, also on a terminal of another encoding."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    show(text, what=what, kept=kept)
+
+
+def _show_help(context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's form
+    if asked and not context.resilient_parsing:
+        show(context.get_help())
+        context.exit()
+
+
+class Command(click.Command):
+    """A command whose help is written by `show`."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return click's own option with another way to print."""
+        return _shown(super().get_help_option(ctx))
+
+
+class Group(click.Group):
+    """A group whose help is written by `show`."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return click's own option with another way to print."""
+        return _shown(super().get_help_option(ctx))
+
+
+def _shown(option: click.Option | None) -> click.Option | None:
+    if option is not None:
+        option.callback = _show_help
+    return option

@@ -11,6 +11,7 @@ import httpx2
 
 from caveat_tools.clock import Clock
 from caveat_tools.http import failure, get, mail_address, refusal, service_url, with_service_text, xml_value
+from caveat_tools.network import without_password
 from caveat_tools.outcome import MAX_RESULTS
 from caveat_tools.source import Ask, Page, Passage, SourceError, UnsearchableError
 from caveat_tools.works import arxiv_identifier, citation, doi_identifier, identifiers, searchable
@@ -64,8 +65,8 @@ class ArxivSource:
 
     @property
     def place(self) -> str:
-        """The address that is asked."""
-        return self._url
+        """The address that is asked, without login and keys that may stand in it."""
+        return without_password(self._url)
 
     async def page(self, ask: Ask, cursor: str | None) -> Page:
         """Return up to eight preprints, in the service's order of relevance; `cursor` is the number of the first.

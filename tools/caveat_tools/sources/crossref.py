@@ -21,6 +21,7 @@ from caveat_tools.http import (
     with_service_text,
 )
 from caveat_tools.markup import markup_text
+from caveat_tools.network import without_password
 from caveat_tools.outcome import MAX_RESULTS
 from caveat_tools.source import Ask, Page, Passage, SourceError
 from caveat_tools.works import (
@@ -81,8 +82,8 @@ class CrossrefSource:
 
     @property
     def place(self) -> str:
-        """The address that is asked."""
-        return self._url
+        """The address that is asked, without login and keys that may stand in it."""
+        return without_password(self._url)
 
     async def page(self, ask: Ask, cursor: str | None) -> Page:
         """Return up to eight works, in the service's order of relevance.

@@ -24,6 +24,7 @@ from caveat_tools.http import (
     with_service_text,
 )
 from caveat_tools.markup import markup_text
+from caveat_tools.network import without_password
 from caveat_tools.outcome import MAX_RESULTS, ErrorType
 from caveat_tools.source import Ask, Page, Passage, SourceError
 from caveat_tools.works import (
@@ -89,8 +90,8 @@ class OpenAlexSource:
 
     @property
     def place(self) -> str:
-        """The address that is asked, without a key that may stand in it."""
-        return str(httpx2.URL(self._url).copy_remove_param("api_key"))
+        """The address that is asked, without login and keys that may stand in it."""
+        return without_password(self._url)
 
     async def page(self, ask: Ask, cursor: str | None) -> Page:
         """Return up to eight works, in the service's order of relevance.

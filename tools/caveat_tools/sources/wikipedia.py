@@ -15,6 +15,7 @@ import httpx2
 from caveat_tools.clock import Clock
 from caveat_tools.documents import unescaped
 from caveat_tools.http import JsonAnswer, failure, get_json, retry_after, with_service_text
+from caveat_tools.network import is_address, without_password
 from caveat_tools.outcome import MAX_PASSAGE_CHARS, ErrorType
 from caveat_tools.plain_text import clip
 from caveat_tools.source import Ask, Page, Passage, SourceError, UnsearchableError
@@ -108,8 +109,8 @@ class WikipediaSource:
 
     @property
     def place(self) -> str:
-        """The address that is asked."""
-        return self._base_url
+        """The address that is asked, without login and keys that may stand in it."""
+        return without_password(self._base_url)
 
     async def page(self, ask: Ask, cursor: str | None) -> Page:
         """Return up to four articles; a passage's date is that of the article's last edit.
@@ -139,12 +140,10 @@ class WikipediaSource:
 
 
 def _checked(base_url: str) -> str:
-    try:
-        url = httpx2.URL(base_url.replace("{language}", "en"))
-    except httpx2.InvalidURL as error:
-        raise ValueError(f"{base_url!r} is not an address: {error}") from error
-    if url.scheme not in {"http", "https"} or not url.host or not 0 < (url.port or 80) < 65_536:
-        raise ValueError(f"{base_url!r} is not an http or https address such as {DEFAULT_URL}")
+    example = base_url.replace("{language}", "en")
+    if not is_address(example):
+        raise ValueError(f"{without_password(base_url)!r} is not an http or https address such as {DEFAULT_URL}")
+    url = httpx2.URL(example)
     return base_url.rstrip("/") + "/w/api.php" if url.path == "/" else base_url
 
 
