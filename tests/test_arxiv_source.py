@@ -130,6 +130,7 @@ async def test_a_range_that_begins_in_the_future_is_a_day_and_no_error() -> None
         ("tea AND milk ANDNOT (sugar OR not)", 'all:"tea" AND all:"milk" AND all:"sugar"'),
         ('ti:"green tea" cat:cs.CL', 'all:"ti" AND all:"green" AND all:"tea" AND all:"cat" AND all:"cs CL"'),
         ("non-invasive COVID-19", 'all:"non invasive" AND all:"COVID 19"'),
+        ("C++ or C#, +tea .NET", 'all:"C++" AND all:"C#" AND all:"tea" AND all:"NET"'),
         ("submittedDate:[1 TO 2]", 'all:"submittedDate" AND all:"1" AND all:"TO" AND all:"2"'),
         ("Erdős–Rényi graph's", 'all:"Erdős" AND all:"Rényi" AND all:"graph s"'),
         ("a\\b %22 c", 'all:"a" AND all:"b" AND all:"22" AND all:"c"'),

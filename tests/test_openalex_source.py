@@ -121,6 +121,7 @@ async def test_dates_are_those_of_publication_both_ends_included(dates: dict[str
         ("tea AND (milk OR NOT sugar)", "tea and milk or not sugar"),
         ('"green tea" -milk +sugar', "green tea milk sugar"),
         ("COVID-19 don't U.S. x~y*?", "COVID-19 don't U.S x y"),
+        ("C++ C# .NET", "C C NET"),
         ("title:tea,type:book|a&b", "title tea type book a b"),
         ("thé à l'eau, 緑茶 हिन्दी", "thé à l'eau 緑茶 हिन्दी"),
     ],

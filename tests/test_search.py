@@ -101,6 +101,23 @@ async def test_a_time_out_on_page_two_hands_over_page_one() -> None:
     assert outcome.attempts == 4
 
 
+@pytest.mark.parametrize(("seconds", "pages"), [(8.0, 4), (30.0, 1), (31.0, 1)])
+async def test_no_further_page_is_asked_for_when_the_time_of_a_search_is_over(seconds: float, pages: int) -> None:
+    """Each page came in its own time; together they may take no longer than one search, and what arrived is kept."""
+
+    class Slow(ScriptedSource):
+        async def page(self, ask: Ask, cursor: str | None) -> Page:
+            await desk.clock.sleep(seconds)
+            return await super().page(ask, cursor)
+
+    source = Slow([Page((passage(f"text {n}", f"{n}"),), total=9, next_cursor="more") for n in range(9)])
+    desk = Desk(source)
+    outcome = failure(await desk.ask("q", limit=8))
+    assert (outcome.error_type, outcome.attempts, len(source.asked)) == ("timeout", pages, pages)
+    assert outcome.message == f"no complete answer within 30 s; pages that had arrived: {pages}"
+    assert len(outcome.partial_results) == pages
+
+
 async def test_partial_results_of_an_earlier_attempt_are_kept() -> None:
     """An attempt that brought something before it failed is not forgotten because the last one brought nothing."""
     desk = Desk(ScriptedSource([slow(passages=(passage("early"),)), slow()]))

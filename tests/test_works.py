@@ -124,6 +124,25 @@ def test_words_hold_nothing_but_letters_digits_and_what_joins_them(query: str) -
 
 
 @pytest.mark.parametrize(
+    ("query", "plain", "signed"),
+    [
+        ("C++ templates", ["C", "templates"], ["C++", "templates"]),
+        ("is C#, or F#?", ["is", "C", "or", "F"], ["is", "C#", "or", "F#"]),
+        ("(C++).", ["C"], ["C++"]),
+        (".NET", ["NET"], ["NET"]),
+        ("+tea #milk a+b # ++ -+", ["tea", "milk", "a", "b"], ["tea", "milk", "a", "b"]),
+        ("a++++", ["a"], ["a"]),
+    ],
+)
+def test_signs_at_the_end_of_a_word_stay_where_they_are_asked_for(
+    query: str, plain: list[str], signed: list[str]
+) -> None:
+    """C++ is not C; a sign that stands before a word or alone belongs to none."""
+    assert words_of(query) == plain
+    assert words_of(query, with_signs=True) == signed
+
+
+@pytest.mark.parametrize(
     ("authors", "title", "venue", "date", "line"),
     [
         (["Ada Byron"], "On tea", "Tea", "2020-05-17", "Ada Byron. On tea. Tea, 2020"),

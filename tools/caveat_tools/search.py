@@ -299,8 +299,11 @@ class Searcher:
                 SearchWaiting(source.name, ask.query, wait.seconds, wait.error.message, wait.attempt, wait.attempts)
             )
 
-        for _ in range(MAX_PAGES):
+        for asked in range(MAX_PAGES):
             left = self._policy.deadline - (self._clock.monotonic() - started)
+            if asked and left <= 0:
+                why = f"no complete answer within {self._policy.deadline:.0f} s; pages that had arrived: {asked}"
+                raise SourceError("timeout", why, retryable=True)
             answer = await with_retries(
                 page, policy=replace(self._policy, deadline=left), clock=self._clock, on_wait=waiting
             )

@@ -36,6 +36,7 @@ _ARXIV: Final = re.compile(
         (?: [?\#]\S* | \s*\[[a-z.-]+\] )?   # the rest of an address; the subject class, as arXiv writes it""",
     re.VERBOSE,
 )
+_SIGNS_AT_END: Final = re.compile(r"(?<=[^\W_])[+#]{1,3}(?![\w+#])")
 _INSIDE: Final = "-'’."
 _SEVERAL_INSIDE: Final = re.compile(f"[{_INSIDE}]{{2,}}")
 
@@ -79,20 +80,24 @@ def address_of(identifier: str) -> str:
     return f"https://{'doi.org' if kind == 'doi' else 'arxiv.org/abs'}/{quote(name, safe='/:;()<>.,_-+')}"
 
 
-def words_of(query: str) -> list[str]:
+def words_of(query: str, *, with_signs: bool = False) -> list[str]:
     """Return the words of a query, in which nothing is left that a search service could take for an operator.
 
-    A word is letters, marks and digits of any script, with single hyphens, apostrophes and full stops inside. Words
-    that are operators where they stand alone, such as NOT, are still words here.
+    A word is letters, marks and digits of any script, with single hyphens, apostrophes and full stops inside, and
+    `with_signs` also with `+` and `#` at its end (C++, C#). Words that are operators where they stand alone, such as
+    NOT, are still words here.
     """
     normal = unicodedata.normalize("NFC", query)
-    kept = "".join(c if c in _INSIDE or unicodedata.category(c)[0] in "LMN" else " " for c in normal)
+    signs = {at for match in _SIGNS_AT_END.finditer(normal) for at in range(*match.span())} if with_signs else set()
+    kept = "".join(
+        c if at in signs or c in _INSIDE or unicodedata.category(c)[0] in "LMN" else " " for at, c in enumerate(normal)
+    )
     return [word for part in _SEVERAL_INSIDE.split(kept) for each in part.split() if (word := each.strip(_INSIDE))]
 
 
-def searchable(query: str) -> list[str]:
-    """Return the query's words. Raises UnsearchableError where there is none to look for."""
-    words = words_of(query)
+def searchable(query: str, *, with_signs: bool = False) -> list[str]:
+    """Return the query's words, as `words_of`. Raises UnsearchableError where there is none to look for."""
+    words = words_of(query, with_signs=with_signs)
     if not words:
         raise UnsearchableError("the query holds no word that can be searched")
     return words

@@ -103,9 +103,13 @@ def _search_query(ask: Ask, now: datetime) -> str:
     """Return the query in arXiv's syntax: every word in any field, and a range of days in which it was submitted.
 
     A word is always put in quotes, and what joins its parts (a hyphen is taken for a NOT) becomes a space: then it is
-    a phrase. Words that are operators are left out.
+    a phrase; in quotes the signs of C++ and C# mean nothing but themselves. Words that are operators are left out.
     """
-    words = [re.sub(r"[-'’.]", " ", word) for word in searchable(ask.query) if word.lower() not in _OPERATORS]
+    words = [
+        re.sub(r"[-'’.]", " ", word)
+        for word in searchable(ask.query, with_signs=True)
+        if word.lower() not in _OPERATORS
+    ]
     if not words:
         raise UnsearchableError("the query holds no word that can be searched, only operators")
     terms = [f'all:"{word}"' for word in words]
