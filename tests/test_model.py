@@ -128,6 +128,28 @@ async def test_an_error_event_in_llama_cpps_form_keeps_its_words() -> None:
     assert caught.message == "the model broke off with server_error: Failed to parse the tool call"
 
 
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        ({"type": "exceed_context_size_error", "message": "9 tokens > 8", "code": 400}, "-c 32768"),
+        ({"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}, "a larger one"),
+        ({"type": "server_error", "message": "Context size has been exceeded.", "code": 500}, "a larger one"),
+        ({"message": "too many tokens", "code": "context_length_exceeded"}, "a larger one"),
+        ("The number of tokens is greater than the context length", "a larger one"),
+    ],
+)
+@pytest.mark.parametrize("is_bare", [False, True])
+async def test_a_conversation_that_is_too_long_is_named_inside_a_stream_too(
+    error: Any, hint: str, *, is_bare: bool
+) -> None:
+    """Servers that begin a stream before they look at its length are understood, and not asked again."""
+    data = error if is_bare and isinstance(error, dict) else {"type": "error", "error": error}
+    body = sse(*EVENTS[:1]) + f"event: error\ndata: {json.dumps(data)}\n\n".encode()
+    caught = await error_of(sse_response(body))
+    assert (caught.kind, caught.retryable) == ("context_full", False)
+    assert hint in caught.message
+
+
 async def test_a_request_error_inside_a_stream_is_final() -> None:
     """An error event that says the request is wrong is not sent again."""
     event = {"type": "error", "error": {"type": "invalid_request_error", "message": "m"}}
@@ -181,7 +203,15 @@ LARGER = ("context_full", False, "use a model or a server with a larger one")
         (error_response(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), *LARGER),
         (error_response(400, "invalid_request_error", "input length … exceed context limit: 7 + 2 > 8, …"), *LARGER),
         (error_response(400, "BadRequestError", "This model's maximum context length is 8 tokens. …"), *LARGER),
-        (error_response(413, "request_too_large"), "request", False, "413"),
+        (error_response(413, "request_too_large"), *LARGER),
+        (httpx2.Response(413, html="<html>too large</html>"), "request", False, "413"),
+        (error_response(400, "invalid_request_error", "too many tokens", code="context_length_exceeded"), *LARGER),
+        (
+            httpx2.Response(400, json={"error": "The number of tokens to keep is greater than the context length"}),
+            *LARGER,
+        ),
+        (httpx2.Response(500, json={"error": "the input length exceeds the context length"}), *LARGER),
+        (error_response(400, "invalid_request_error", code={}), "request", False, "400"),
         (error_response(429, "rate_limit_error"), "rate_limited", True, "later"),
         (
             error_response(429, "rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caveat.budget import Budget, Limit, Limits
-from caveat.turn import CONTEXT_FULL, Block, Message, ModelError, ModelErrorKind, Turn
+from caveat.turn import CONTEXT_FULL, LARGER_CONTEXT, Block, Message, ModelError, ModelErrorKind, Turn
 from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
 from caveat_tools.stop import Stop, Stopped
@@ -263,7 +263,7 @@ def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEn
         (
             turn.stop_reason == "model_context_window_exceeded",
             "context_full",
-            f"{CONTEXT_FULL} ({turn.usage.total:,} tokens); use a model or a server with a larger one",
+            f"{CONTEXT_FULL} ({turn.usage.total:,} tokens); {LARGER_CONTEXT}",
         ),
         (agent.idle > limits.nudges, "no_report", _why_no_report(agent)),
         (last and agent.turns >= limits.turns, "turns_spent", _limit_reached(f"{limits.turns} turns")),

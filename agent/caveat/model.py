@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
@@ -22,13 +21,14 @@ from caveat.model_http import STALL_SECONDS, WholeEvents, http_client
 from caveat.prices import price_of
 from caveat.settings import Settings
 from caveat.turn import (
-    CONTEXT_FULL,
     Message,
     ModelError,
     ModelErrorKind,
     Turn,
     assembled,
     checked_turn,
+    context_full,
+    is_context_full,
     parsed_json,
 )
 from caveat_tools.clock import Clock
@@ -200,12 +200,8 @@ class Model:
             what = f"no model {self.name!r}, or no Messages API"
             hint = f"{where} knows {what} ({said}); set --model or ANTHROPIC_BASE_URL"
             return ModelError("unknown_model", hint, retryable=False)
-        if str(error.type) == "exceed_context_size_error":  # llama.cpp's own, unknown to the SDK
-            hint = f"{CONTEXT_FULL} ({said}); start its server with a larger one, such as -c 32768"
-            return ModelError("context_full", hint, retryable=False)
-        if status == 400 and _TOO_LONG.search(said):
-            hint = f"{CONTEXT_FULL} ({said}); use a model or a server with a larger one"
-            return ModelError("context_full", hint, retryable=False)
+        if is_context_full(error.type, _code(error.body), said):
+            return context_full(error.type, said)
         may_pass = headers.get("x-should-retry") != "false"
         if status == 429:
             hint = f"the model's rate limit is reached ({said}); try again later"
@@ -285,5 +281,7 @@ def _checked_access(base_url: str | None) -> dict[str, Any]:
     return access
 
 
-_TOO_LONG: Final = re.compile("prompt is too long|exceed context limit|maximum context length")
-"""What the hosted API and vLLM say of a conversation that is too long: they have no error type of its own for it."""
+def _code(body: object) -> Any:
+    """Return `error.code` of an error's body, which the SDK does not read."""
+    error = body.get("error") if isinstance(body, dict) else None
+    return error.get("code") if isinstance(error, dict) else None

@@ -36,6 +36,7 @@ Block: TypeAlias = dict[str, Any]
 MAX_DEPTH: Final = 64
 """How deep the arguments of a call may be nested: what is much deeper cannot be written as JSON again."""
 CONTEXT_FULL: Final = "the conversation no longer fits the model's context"
+LARGER_CONTEXT: Final = "use a model or a server with a larger one"
 
 
 class ModelError(RecoverableError):
@@ -135,9 +136,41 @@ class _Assembly:
                     block[name] = before + value if isinstance(before, str) and isinstance(value, str) else value
 
 
-def _stream_error(error: dict[str, Any]) -> ModelError:
-    kind = error.get("type")
-    said = f"the model broke off with {one_line(str(kind), 60)}: {one_line(str(error.get('message', '')), 200)}"
+_CONTEXT_FULL_NAMES: Final = ("exceed_context_size_error", "context_length_exceeded", "request_too_large")
+_CONTEXT_FULL_WORDS: Final = re.compile(
+    r"""(?xi)
+      prompt\ is\ too\ long                                                          # the hosted API
+    | exceeds?\ (?:the\ )?(?:model's\ )?(?:available\ |maximum\ )?context            # the same, llama.cpp, Ollama
+    | context\ size\ has\ been\ exceeded                                             # llama.cpp, in mid-answer
+    | maximum\ context\ length                                                       # vLLM
+    | (?:greater\ than\ the\ |loaded\ with\ )context\ length                         # LM Studio
+    """
+)
+
+
+def is_context_full(kind: Any, code: Any, text: str) -> bool:
+    """Say whether an error means that the conversation is too long: by its `type`, its `code`, or else its words.
+
+    The names are those of llama.cpp, OpenAI and the hosted API, which has none but for a body of more than 32 MB.
+    """
+    named = kind in _CONTEXT_FULL_NAMES or code in _CONTEXT_FULL_NAMES
+    return named or _CONTEXT_FULL_WORDS.search(text) is not None
+
+
+def context_full(kind: Any, said: str) -> ModelError:
+    """Return the error for a conversation that is too long, with what the server said of it and what to set."""
+    is_llama = kind == "exceed_context_size_error"
+    remedy = "start its server with a larger one, such as -c 32768" if is_llama else LARGER_CONTEXT
+    return ModelError("context_full", f"{CONTEXT_FULL} ({said}); {remedy}", retryable=False)
+
+
+def _stream_error(error: dict[str, Any] | str) -> ModelError:
+    if isinstance(error, str):
+        error = {"message": error}
+    kind, words = error.get("type"), one_line(str(error.get("message", "")), 200)
+    if is_context_full(kind, error.get("code"), words):
+        return context_full(kind, words)
+    said = f"the model broke off with {one_line(str(kind or 'an error'), 60)}: {words}"
     passing: dict[Any, ModelErrorKind] = {
         "overloaded_error": "overloaded",
         "rate_limit_error": "rate_limited",
