@@ -7,11 +7,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from filelock import FileLock
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caveat_tools.clock import FakeClock, SystemClock
+from caveat_tools.folder import list_folder
 from caveat_tools.folder_progress import Progress
 from caveat_tools.formats import Row, UnreadableError
 from caveat_tools.source import Ask, Page, SourceError
@@ -581,6 +583,53 @@ async def test_what_git_would_ignore_is_left_out_and_counted(tmp_path: Path) -> 
     assert source.ignored == ("a.log", "build/", "sub/top.md", "top.md")
     assert source.hidden == (".gitignore", "sub/.gitignore")
     assert source.documents == 4
+
+
+HOSTILE = [
+    *("*a" * 3 + "b", "*a*/" * 9 + "b", "**/a/" * 3 + "b", "**/*a*b/**/*c*d"),
+    "\n".join(["*a*b"] * 20_000),
+    "\n".join(f"*a*{n}b" for n in range(15_000)),
+]
+
+
+@pytest.mark.parametrize("patterns", HOSTILE)
+@pytest.mark.usefixtures("_ends")
+def test_a_hostile_gitignore_does_not_keep_the_listing_busy(tmp_path: Path, patterns: str) -> None:
+    """Names that nearly match in every possible way are listed at once."""
+    folder(tmp_path, {".gitignore": f"{patterns}\n*.log\n", "a.log": "x"})
+    folder(tmp_path, {f"{('a' * 60 + '/') * 9}{'a' * 100}{n}": "x" for n in range(3)})
+    assert len(list_folder(tmp_path).files) in {3, 4}
+
+
+def test_the_end_of_a_gitignore_that_is_too_large_is_passed_over(tmp_path: Path) -> None:
+    """A pattern cut in its middle could be a star, which excludes everything; Git ends lines at line feeds alone."""
+    lines = "#" * 99 + "\n"
+    folder(tmp_path, {".gitignore": lines * 999 + "#" * 98 + "\n*.bak\n", "a.md": "x", "b.bak": "x"})
+    folder(tmp_path, {"sub/.gitignore": "nothing\u2028*\n/c.md\r\n!c.md\nc.md\n", "sub/c.md": "x", "sub/d.md": "x"})
+    listing = list_folder(tmp_path)
+    assert [file.path for file in listing.files] == ["a.md", "b.bak", "sub/d.md"]
+    assert listing.ignored == ["sub/c.md"]
+
+
+async def test_listing_a_folder_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of millions of files, or on a slow disk, does not hold up an interrupt."""
+    path = folder(tmp_path / "docs", {f"{n}.md": "x" for n in range(3)})
+    begun, loop = asyncio.Event(), asyncio.get_running_loop()
+    go_on = threading.Event()
+    scandir = os.scandir
+
+    def slow(folder: Path) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(10)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", slow)
+    opening = asyncio.create_task(LocalSource.open(path))
+    await begun.wait()
+    opening.cancel()
+    loop.call_later(0.05, go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await opening
 
 
 KINDS = [".md", ".txt", ".html", ".csv", ".ipynb", ".rst", ".py", "", ".conf", ".png", ".log", ".doc"]

@@ -10,12 +10,14 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from caveat_tools.formats import UNREADABLE, WITHOUT_TEXT, Kind, kind_of, max_bytes
 from caveat_tools.plain_text import one_line
@@ -23,6 +25,7 @@ from caveat_tools.plain_text import one_line
 _MAX_PATH_CHARS: Final = 400  # as shown: with its place it has to fit an address
 _MAX_KIND_CHARS: Final = 20
 _MAX_GITIGNORE_BYTES: Final = 100_000
+_MAX_PATTERNS_WITH_STARS: Final = 2_000
 _STARS: Final = re.compile(r"(?<!\*)\*(?!\*)")
 
 
@@ -62,8 +65,11 @@ class Listing:
     other_kinds: Counter[str] = field(default_factory=Counter)
 
 
-def list_folder(folder: Path) -> Listing:
-    """List a folder, by path. Raises LocalFolderError where it cannot be opened; folders inside it may be closed."""
+def list_folder(folder: Path, go_on: Callable[[], None] = lambda: None) -> Listing:
+    """List a folder, by path. Raises LocalFolderError where it cannot be opened; folders inside it may be closed.
+
+    `go_on` is called before each entry is looked at; what it raises ends the listing.
+    """
     named = shown(str(folder))
     try:
         os.scandir(folder).close()
@@ -87,8 +93,9 @@ def list_folder(folder: Path) -> Listing:
             reason = "it holds an environment of Python, not documents"
             listing.left_out.append(LeftOut(f"{shown(parent)}/", reason, may_hold_evidence=False))
             continue
-        ignoring = above.below(folder, parent) if any(entry.name == ".gitignore" for entry in entries) else above
+        ignoring = above.below(folder, parent, go_on) if any(entry.name == ".gitignore" for entry in entries) else above
         for entry in entries:
+            go_on()
             path = f"{parent}/{entry.name}" if parent else entry.name
             if _listed(entry, path, ignoring, listing):
                 waiting.append((path, ignoring))
@@ -149,7 +156,7 @@ class _Ignoring:
     def __init__(self, specs: Sequence[tuple[str, GitIgnoreSpec]] = ()) -> None:
         self._specs = specs
 
-    def below(self, folder: Path, parent: str) -> _Ignoring:
+    def below(self, folder: Path, parent: str, go_on: Callable[[], None]) -> _Ignoring:
         """Return what holds in `parent`, whose own `.gitignore` is stronger than those above. One that cannot be
         opened, or is no regular file, excludes nothing.
         """
@@ -158,10 +165,12 @@ class _Ignoring:
             if not stat.S_ISREG(path.lstat().st_mode):
                 return self
             with path.open("rb") as file:
-                text = file.read(_MAX_GITIGNORE_BYTES).decode("utf-8-sig", "replace")
+                data = file.read(_MAX_GITIGNORE_BYTES + 1)
         except OSError:
             return self
-        spec = GitIgnoreSpec.from_lines(_patterns(text))
+        if len(data) > _MAX_GITIGNORE_BYTES:
+            data = data.rpartition(b"\n")[0]  # half a pattern could exclude everything
+        spec = GitIgnoreSpec(_patterns(data.decode("utf-8-sig", "replace"), go_on))
         return _Ignoring([(f"{parent}/" if parent else "", spec), *self._specs])
 
     def excludes(self, path: str) -> bool:
@@ -170,20 +179,24 @@ class _Ignoring:
         return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
-def _patterns(text: str) -> Iterator[str]:
-    """Yield the lines that are patterns. Git passes over those that are none.
+def _patterns(text: str, go_on: Callable[[], None]) -> Iterator[GitIgnoreSpecPattern]:
+    """Yield the patterns of a `.gitignore`, each once. Git passes over those that are none.
 
-    A pattern with more than three stars in one name, or `**` more than three times, is passed over too: matching it
-    could take years.
+    Passed over too are patterns that could take years to match: with more than two stars in one name, two stars in more
+    than one name, or `**` more than twice; and what comes after 2 000 patterns with stars.
     """
-    for line in text.splitlines():
-        if line.count("**") > 3 or any(len(_STARS.findall(name)) > 3 for name in line.split("/")):
+    with_stars = 0
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    for line in reversed(dict.fromkeys(reversed(lines))):  # the last of equal ones decides
+        go_on()
+        stars = sorted(len(_STARS.findall(name)) for name in line.split("/"))
+        if line.count("**") > 2 or stars[-1] > 2 or stars[-2:] == [2, 2]:
             continue
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError:
+        with_stars += "*" in line
+        if "*" in line and with_stars > _MAX_PATTERNS_WITH_STARS:
             continue
-        yield line
+        with suppress(ValueError):
+            yield GitIgnoreSpecPattern(line)
 
 
 def shown(path: str) -> str:

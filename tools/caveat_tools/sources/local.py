@@ -200,9 +200,13 @@ class _Opening:
         self._stopped.set()
         self._worker.stop()
 
+    def _go_on(self) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+
     def run(self) -> LocalSource:
         """Return the source. Raises LocalFolderError or _StoppedError."""
-        listing = list_folder(self._folder)
+        listing = list_folder(self._folder, self._go_on)
         try:
             if self._kept_in is not None and listing.files:
                 try:
@@ -225,7 +229,7 @@ class _Opening:
         has_waited = self._had_to_wait_for(lock)
         try:
             if has_waited:
-                listing = list_folder(self._folder)
+                listing = list_folder(self._folder, self._go_on)
             _delete_old(kept_in, path, (self._clock.now() - timedelta(days=KEEP_DAYS)).timestamp())
             try:
                 source = self._filled(Index(path), listing)
