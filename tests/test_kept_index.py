@@ -25,7 +25,7 @@ from caveat_tools.folder_progress import Progress
 from caveat_tools.formats import Row, UnreadableError
 from caveat_tools.source import Ask, Page, SourceError
 from caveat_tools.sources.local import LeftOut, LocalSource
-from caveat_tools.worker import Worker, WorkerStoppedError
+from caveat_tools.worker import GivenUpError, Worker, WorkerStoppedError
 from made_files import docx, notebook, paragraph, pdf
 
 T = TypeVar("T")
@@ -245,6 +245,7 @@ def test_flipped_bytes_of_an_index_give_an_answer_or_a_new_index(
     "change",
     [
         "UPDATE file SET mtime_ns = NULL",
+        "UPDATE file SET inode = x'ff'",
         "UPDATE file SET mtime_ns = 'soon'",
         "UPDATE file SET path = 7 WHERE status = 'unread'",
         "UPDATE file SET first = 'x'",
@@ -521,13 +522,62 @@ def test_a_document_that_takes_too_long_is_given_up_and_the_next_is_read(tmp_pat
         worker.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of processes")
+async def test_a_document_that_was_given_up_is_tried_again_the_next_time(tmp_path: Path, index: Path) -> None:
+    """A crash or a full memory may be gone; a document that is damaged is not read again."""
+    path = folder(
+        tmp_path / "docs", {"a.md": "Kariba", "b.ipynb": "{", "c.txt": " ".join(f"w{n}x" for n in range(90_000))}
+    )
+    loop = asyncio.get_running_loop()
+
+    def crash(now: Progress) -> None:
+        if now.files == 2 and now.of_files == 3:
+            loop.run_in_executor(None, kill_child)
+
+    def kill_child() -> None:
+        for pid in eventually(children):
+            os.kill(int(pid), signal.SIGSEGV)
+
+    source = await LocalSource.open(path, index=index, on_progress=crash)
+    await source.aclose()
+    assert source.left_out[1:] == (LeftOut("c.txt", "reading it ended in a crash"),)
+    again, read, _ = await opened(path, index)
+    assert (read, again.documents, len(again.left_out)) == (1, 2, 1)
+    assert (await opened(path, index))[1] == 0
+
+
+async def test_a_file_with_the_size_and_time_of_the_one_before_is_read(docs: Path, index: Path) -> None:
+    """Text that is gone is not served: the time of the entry and its number tell, too, as they do for Git."""
+    await opened(docs, index)
+    for name, content in (("a.md", "Hoover dam"), ("b.txt", "Aswan! dam")):
+        before = (docs / name).stat()
+        if name == "a.md":
+            (docs / "new").write_text(content)
+            (docs / "new").replace(docs / name)
+        else:
+            (docs / name).write_text(content)
+        os.utime(docs / name, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert (docs / name).stat().st_size == before.st_size
+    totals = [(await found(docs, index, query)).total for query in ("kariba", "hoover", "itaipu", "aswan")]
+    assert totals == [0, 1, 0, 1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_that_may_not_be_read_any_more_is_named(docs: Path, index: Path) -> None:
+    """Its passages leave the index, though its content has not changed."""
+    await opened(docs, index)
+    (docs / "a.md").chmod(0)
+    source, _, _ = await opened(docs, index)
+    assert source.left_out[0] == LeftOut("a.md", "it cannot be opened: Permission denied")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is set where /proc says how much there is")
 def test_a_document_that_takes_too_much_memory_is_given_up(large: Path) -> None:
     """The limit is the worker's own; the process that searches does not notice."""
     worker = Worker(memory_bytes=20_000_000)
     try:
-        (ending,) = [each for each in worker.read(large, "plain", "x") if isinstance(each, dict)]
-        assert ending["unreadable"] == "reading it takes too much memory"
+        with pytest.raises(GivenUpError, match="reading it takes too much memory"):
+            list(worker.read(large, "plain", "x"))
     finally:
         worker.close()
 
@@ -586,7 +636,7 @@ async def test_what_git_would_ignore_is_left_out_and_counted(tmp_path: Path) -> 
 
 
 HOSTILE = [
-    *("*a" * 3 + "b", "*a*/" * 9 + "b", "**/a/" * 3 + "b", "**/*a*b/**/*c*d"),
+    *("*a" * 3 + "b", "a***a***b", "a**a**b", "*a*/" * 9 + "b", "**/a/" * 3 + "b", "**/*a*b/**/*c*d"),
     "\n".join(["*a*b"] * 20_000),
     "\n".join(f"*a*{n}b" for n in range(15_000)),
 ]

@@ -7,7 +7,6 @@ folder that is left out is not looked into and counts once.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,6 @@ _MAX_PATH_CHARS: Final = 400  # as shown: with its place it has to fit an addres
 _MAX_KIND_CHARS: Final = 20
 _MAX_GITIGNORE_BYTES: Final = 100_000
 _MAX_PATTERNS_WITH_STARS: Final = 2_000
-_STARS: Final = re.compile(r"(?<!\*)\*(?!\*)")
 
 
 class LocalFolderError(ValueError):
@@ -47,11 +45,15 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A regular file: its path inside the folder, its size in bytes, and when it was changed, in nanoseconds."""
+    """A regular file: its path inside the folder, and what differs when it has changed: its size in bytes, the times of
+    change of its content and of its entry, in nanoseconds, and the number of its entry.
+    """
 
     path: str
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
 
 
 @dataclass(slots=True)
@@ -142,7 +144,7 @@ def _list_file(entry: os.DirEntry[str], path: str, listing: Listing) -> None:
     elif status.st_size > max_bytes(kind) and kind != "unknown":
         listing.left_out.append(LeftOut(shown(path), too_large(kind)))
     else:
-        listing.files.append(File(path, status.st_size, status.st_mtime_ns))
+        listing.files.append(File(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
 
 
 def too_large(kind: Kind) -> str:
@@ -189,8 +191,9 @@ def _patterns(text: str, go_on: Callable[[], None]) -> Iterator[GitIgnoreSpecPat
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     for line in reversed(dict.fromkeys(reversed(lines))):  # the last of equal ones decides
         go_on()
-        stars = sorted(len(_STARS.findall(name)) for name in line.split("/"))
-        if line.count("**") > 2 or stars[-1] > 2 or stars[-2:] == [2, 2]:
+        names = line.split("/")
+        stars = sorted(name.count("*") for name in names if name != "**") or [0]
+        if names.count("**") > 2 or stars[-1] > 2 or stars[-2:] == [2, 2]:
             continue
         with_stars += "*" in line
         if "*" in line and with_stars > _MAX_PATTERNS_WITH_STARS:
