@@ -79,6 +79,8 @@ def list_folder(folder: Path, go_on: Callable[[], None] = lambda: None) -> Listi
         raise LocalFolderError(f"{named} does not exist: name a folder of documents.") from error
     except NotADirectoryError as error:
         raise LocalFolderError(f"{named} is a file: name the folder that it is in.") from error
+    except ValueError as error:  # a NUL in it
+        raise LocalFolderError(f"{named} is no name of a folder: name one that exists.") from error
     except OSError as error:
         raise LocalFolderError(f"{named} cannot be opened ({error.strerror}): check its permissions.") from error
     listing = Listing()
