@@ -84,6 +84,35 @@ def test_pages_that_are_pictures_are_named_and_the_others_read(tmp_path: Path) -
     assert [row.place for row in found] == ["#page=1", "#page=3"]
 
 
+def test_a_page_of_curves_is_named(tmp_path: Path) -> None:
+    """Text that was drawn and not written is no empty page."""
+    made = pdf([["One."], ["Two."]])
+    drawn = b"0 0 m 9 9 l S"
+    begin = made.index(b"BT", made.index(b"BT") + 1)
+    end = made.index(b"ET", begin) + 2
+    made = made[:begin] + drawn.ljust(end - begin) + made[end:]
+    found: list[Row] = []
+    with pytest.raises(UnreadableError, match="page 2 is a picture without text"):
+        found.extend(rows("a.pdf", made, tmp_path))
+    assert [row.text for row in found] == ["One."]
+
+
+def test_a_word_document_of_pictures_or_other_documents_is_named(tmp_path: Path) -> None:
+    """What holds no text that can be read could hold evidence; what can be read beside it is."""
+    assert reason("a.docx", docx("<w:p><w:r><w:drawing/></w:r></w:p>"), tmp_path) == "it holds pictures without text"
+    found: list[Row] = []
+    with pytest.raises(UnreadableError, match="a part of it is a document of another format"):
+        found.extend(rows("b.docx", docx(paragraph("One.") + '<w:altChunk w:rel="c1"/>'), tmp_path))
+    assert [row.text for row in found] == ["One."]
+
+
+def test_a_quote_within_a_field_opens_nothing(tmp_path: Path) -> None:
+    """Inches are no quotes: the rows that follow keep their own lines."""
+    made = 'Name,Note\nPipe,5" wide\nRod,"long, 6"" wide\nand ""old"""\nBar,7" "x\n' + f"Dam,{'high ' * 90}\n"
+    places = [(place, text.count("\n")) for place, _, text in read("a.csv", made, tmp_path)]
+    assert places == [(":2", 4), (":6", 1)]
+
+
 def test_a_damaged_page_is_named_and_the_others_read(tmp_path: Path) -> None:
     """One broken object in a file does not cost the rest of it."""
     made = pdf([["One."], ["Two."], ["Three."]])

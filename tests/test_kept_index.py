@@ -7,11 +7,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from filelock import FileLock
@@ -19,11 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caveat_tools.clock import FakeClock, SystemClock
+from caveat_tools.folder import list_folder
 from caveat_tools.folder_progress import Progress
 from caveat_tools.formats import Row, UnreadableError
 from caveat_tools.source import Ask, Page, SourceError
 from caveat_tools.sources.local import LeftOut, LocalSource
-from caveat_tools.worker import Worker, WorkerStoppedError
+from caveat_tools.worker import GivenUpError, Worker, WorkerStoppedError
 from made_files import docx, notebook, paragraph, pdf
 
 T = TypeVar("T")
@@ -243,6 +245,7 @@ def test_flipped_bytes_of_an_index_give_an_answer_or_a_new_index(
     "change",
     [
         "UPDATE file SET mtime_ns = NULL",
+        "UPDATE file SET inode = x'ff'",
         "UPDATE file SET mtime_ns = 'soon'",
         "UPDATE file SET path = 7 WHERE status = 'unread'",
         "UPDATE file SET first = 'x'",
@@ -519,13 +522,62 @@ def test_a_document_that_takes_too_long_is_given_up_and_the_next_is_read(tmp_pat
         worker.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of processes")
+async def test_a_document_that_was_given_up_is_tried_again_the_next_time(tmp_path: Path, index: Path) -> None:
+    """A crash or a full memory may be gone; a document that is damaged is not read again."""
+    path = folder(
+        tmp_path / "docs", {"a.md": "Kariba", "b.ipynb": "{", "c.txt": " ".join(f"w{n}x" for n in range(90_000))}
+    )
+    loop = asyncio.get_running_loop()
+
+    def crash(now: Progress) -> None:
+        if now.files == 2 and now.of_files == 3:
+            loop.run_in_executor(None, kill_child)
+
+    def kill_child() -> None:
+        for pid in eventually(children):
+            os.kill(int(pid), signal.SIGSEGV)
+
+    source = await LocalSource.open(path, index=index, on_progress=crash)
+    await source.aclose()
+    assert source.left_out[1:] == (LeftOut("c.txt", "reading it ended in a crash"),)
+    again, read, _ = await opened(path, index)
+    assert (read, again.documents, len(again.left_out)) == (1, 2, 1)
+    assert (await opened(path, index))[1] == 0
+
+
+async def test_a_file_with_the_size_and_time_of_the_one_before_is_read(docs: Path, index: Path) -> None:
+    """Text that is gone is not served: the time of the entry and its number tell, too, as they do for Git."""
+    await opened(docs, index)
+    for name, content in (("a.md", "Hoover dam"), ("b.txt", "Aswan! dam")):
+        before = (docs / name).stat()
+        if name == "a.md":
+            (docs / "new").write_text(content)
+            (docs / "new").replace(docs / name)
+        else:
+            (docs / name).write_text(content)
+        os.utime(docs / name, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert (docs / name).stat().st_size == before.st_size
+    totals = [(await found(docs, index, query)).total for query in ("kariba", "hoover", "itaipu", "aswan")]
+    assert totals == [0, 1, 0, 1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_that_may_not_be_read_any_more_is_named(docs: Path, index: Path) -> None:
+    """Its passages leave the index, though its content has not changed."""
+    await opened(docs, index)
+    (docs / "a.md").chmod(0)
+    source, _, _ = await opened(docs, index)
+    assert source.left_out[0] == LeftOut("a.md", "it cannot be opened: Permission denied")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is set where /proc says how much there is")
 def test_a_document_that_takes_too_much_memory_is_given_up(large: Path) -> None:
     """The limit is the worker's own; the process that searches does not notice."""
     worker = Worker(memory_bytes=20_000_000)
     try:
-        (ending,) = [each for each in worker.read(large, "plain", "x") if isinstance(each, dict)]
-        assert ending["unreadable"] == "reading it takes too much memory"
+        with pytest.raises(GivenUpError, match="reading it takes too much memory"):
+            list(worker.read(large, "plain", "x"))
     finally:
         worker.close()
 
@@ -608,6 +660,53 @@ async def test_a_folder_that_is_named_is_searched_although_it_is_excluded(tmp_pa
     files = {".git/HEAD": "", ".gitignore": f"{pattern}\n*.log\n", "docs/inner/a.md": "word", "docs/inner/a.log": "x"}
     source, _, _ = await opened(folder(tmp_path, dict(files)) / "docs" / "inner", None)
     assert (source.documents, source.ignored) == (1, ("a.log",))
+
+
+HOSTILE = [
+    *("*a" * 3 + "b", "a***a***b", "a**a**b", "*a*/" * 9 + "b", "**/a/" * 3 + "b", "**/*a*b/**/*c*d"),
+    "\n".join(["*a*b"] * 20_000),
+    "\n".join(f"*a*{n}b" for n in range(15_000)),
+]
+
+
+@pytest.mark.parametrize("patterns", HOSTILE)
+@pytest.mark.usefixtures("_ends")
+def test_a_hostile_gitignore_does_not_keep_the_listing_busy(tmp_path: Path, patterns: str) -> None:
+    """Names that nearly match in every possible way are listed at once."""
+    folder(tmp_path, {".gitignore": f"{patterns}\n*.log\n", "a.log": "x"})
+    folder(tmp_path, {f"{('a' * 60 + '/') * 9}{'a' * 100}{n}": "x" for n in range(3)})
+    assert len(list_folder(tmp_path).files) in {3, 4}
+
+
+def test_the_end_of_a_gitignore_that_is_too_large_is_passed_over(tmp_path: Path) -> None:
+    """A pattern cut in its middle could be a star, which excludes everything; Git ends lines at line feeds alone."""
+    lines = "#" * 99 + "\n"
+    folder(tmp_path, {".gitignore": lines * 999 + "#" * 98 + "\n*.bak\n", "a.md": "x", "b.bak": "x"})
+    folder(tmp_path, {"sub/.gitignore": "nothing\u2028*\n/c.md\r\n!c.md\nc.md\n", "sub/c.md": "x", "sub/d.md": "x"})
+    listing = list_folder(tmp_path)
+    assert [file.path for file in listing.files] == ["a.md", "b.bak", "sub/d.md"]
+    assert listing.ignored == ["sub/c.md"]
+
+
+async def test_listing_a_folder_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of millions of files, or on a slow disk, does not hold up an interrupt."""
+    path = folder(tmp_path / "docs", {f"{n}.md": "x" for n in range(3)})
+    begun, loop = asyncio.Event(), asyncio.get_running_loop()
+    go_on = threading.Event()
+    scandir = os.scandir
+
+    def slow(folder: Path) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(10)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", slow)
+    opening = asyncio.create_task(LocalSource.open(path))
+    await begun.wait()
+    opening.cancel()
+    loop.call_later(0.05, go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await opening
 
 
 KINDS = [".md", ".txt", ".html", ".csv", ".ipynb", ".rst", ".py", "", ".conf", ".png", ".log", ".doc"]

@@ -237,6 +237,7 @@ def test_the_pace_is_told_every_few_seconds() -> None:
         (lambda path: folder(path, {"a.doc": "x"}), "documents of the kind .doc are not read"),
         (lambda path: folder(path, {"a.md": " \n"}), "None of the documents in"),
         (lambda path: path / ("a" * 300), "cannot be opened"),
+        (lambda path: path / "a\0b", "is no name of a folder"),
     ],
 )
 async def test_a_folder_that_cannot_be_searched_is_refused_with_a_sentence(

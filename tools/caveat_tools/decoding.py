@@ -18,6 +18,7 @@ _COMMON_LETTERS: Final = frozenset("оеаинт")
 _HAN: Final = re.compile("[\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef\n\r]")
 _COMMON_HAN: Final = re.compile("[\u3001\u3002\u3040-\u30ff\u4e00-\u7fff]")
 _ASCII: Final = bytes(range(128))
+_MOST_UNPRINTED: Final = 0.01  # of a text with a few NULs in it, as a crash leaves them in a log
 _CYRILLIC_WORD: Final = re.compile("[\u0400-\u045f]{3,}")
 _UNPRINTED: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\ufffd]")
 
@@ -106,16 +107,22 @@ def _unmarked(data: bytes) -> tuple[str, str | None] | None:
 
 
 def _wide(data: bytes) -> tuple[str, str] | None:
-    """Decode text with bytes of zero: UTF-16 or UTF-32 without a mark; None if it is neither."""
+    """Decode text with bytes of zero: UTF-8 with a few of them, or UTF-16 or UTF-32 without a mark; None if it is none.
+
+    The NULs in UTF-8 become U+FFFD.
+    """
+    text = data.decode("utf-8", "replace")
+    if len(_UNPRINTED.findall(text)) <= _MOST_UNPRINTED * len(text):
+        return text.replace("\0", "\ufffd"), "UTF-8, damaged"
     if not data.isascii() and _strict(data, "utf-8") is not None:
         return None  # UTF-8 with a NUL in it
     if han := _han(data):
         return han, "UTF-16"
     codec = _detected(data[:_SAMPLE_BYTES])
-    text = _strict(data, codec) if codec and codec.startswith("utf-") else None
-    if codec is None or text is None or len(_UNPRINTED.findall(text)) > 0.05 * len(text):
+    wide = _strict(data, codec) if codec and codec.startswith("utf-") else None
+    if codec is None or wide is None or len(_UNPRINTED.findall(wide)) > 0.05 * len(wide):
         return None
-    return text, _NAMES[codec]
+    return wide, _NAMES[codec]
 
 
 def _han(data: bytes) -> str | None:

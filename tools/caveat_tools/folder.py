@@ -8,15 +8,16 @@ if they exclude it. A folder that is left out is not looked into and counts once
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from caveat_tools.formats import UNREADABLE, WITHOUT_TEXT, Kind, kind_of, max_bytes
 from caveat_tools.plain_text import one_line
@@ -24,7 +25,7 @@ from caveat_tools.plain_text import one_line
 _MAX_PATH_CHARS: Final = 400  # as shown: with its place it has to fit an address
 _MAX_KIND_CHARS: Final = 20
 _MAX_GITIGNORE_BYTES: Final = 100_000
-_STARS: Final = re.compile(r"(?<!\*)\*(?!\*)")
+_MAX_PATTERNS_WITH_STARS: Final = 2_000
 
 
 class LocalFolderError(ValueError):
@@ -45,11 +46,15 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A regular file: its path inside the folder, its size in bytes, and when it was changed, in nanoseconds."""
+    """A regular file: its path inside the folder, and what differs when it has changed: its size in bytes, the times of
+    change of its content and of its entry, in nanoseconds, and the number of its entry.
+    """
 
     path: str
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
 
 
 @dataclass(slots=True)
@@ -63,8 +68,11 @@ class Listing:
     other_kinds: Counter[str] = field(default_factory=Counter)
 
 
-def list_folder(folder: Path) -> Listing:
-    """List a folder, by path. Raises LocalFolderError where it cannot be opened; folders inside it may be closed."""
+def list_folder(folder: Path, go_on: Callable[[], None] = lambda: None) -> Listing:
+    """List a folder, by path. Raises LocalFolderError where it cannot be opened; folders inside it may be closed.
+
+    `go_on` is called before each entry is looked at; what it raises ends the listing.
+    """
     named = shown(str(folder))
     try:
         os.scandir(folder).close()
@@ -72,12 +80,12 @@ def list_folder(folder: Path) -> Listing:
         raise LocalFolderError(f"{named} does not exist: name a folder of documents.") from error
     except NotADirectoryError as error:
         raise LocalFolderError(f"{named} is a file: name the folder that it is in.") from error
+    except ValueError as error:  # a NUL in it
+        raise LocalFolderError(f"{named} is no name of a folder: name one that exists.") from error
     except OSError as error:
         raise LocalFolderError(f"{named} cannot be opened ({error.strerror}): check its permissions.") from error
     listing = Listing()
-    waiting: list[tuple[str, _Ignoring]] = [
-        ("", _ignoring_above(folder))
-    ]  # no recursion: folders can be nested very deeply
+    waiting = [("", _ignoring_above(folder, go_on))]  # no recursion: folders can be nested very deeply
     while waiting:
         parent, above = waiting.pop()
         try:
@@ -90,8 +98,9 @@ def list_folder(folder: Path) -> Listing:
             reason = "it holds an environment of Python, not documents"
             listing.left_out.append(LeftOut(f"{shown(parent)}/", reason, may_hold_evidence=False))
             continue
-        ignoring = above.below(parent) if any(entry.name == ".gitignore" for entry in entries) else above
+        ignoring = above.below(parent, go_on) if any(entry.name == ".gitignore" for entry in entries) else above
         for entry in entries:
+            go_on()
             path = f"{parent}/{entry.name}" if parent else entry.name
             if _listed(entry, path, ignoring, listing):
                 waiting.append((path, ignoring))
@@ -138,7 +147,7 @@ def _list_file(entry: os.DirEntry[str], path: str, listing: Listing) -> None:
     elif status.st_size > max_bytes(kind) and kind != "unknown":
         listing.left_out.append(LeftOut(shown(path), too_large(kind)))
     else:
-        listing.files.append(File(path, status.st_size, status.st_mtime_ns))
+        listing.files.append(File(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
 
 
 def too_large(kind: Kind) -> str:
@@ -157,10 +166,10 @@ class _Ignoring:
         self._named = named
         self._specs = specs
 
-    def below(self, parent: str, name: str = ".gitignore") -> _Ignoring:
+    def below(self, parent: str, go_on: Callable[[], None], name: str = ".gitignore") -> _Ignoring:
         """Return what holds in `parent`, whose own file of patterns is stronger than those above."""
         base = f"{self._named}{parent}/" if parent else self._named
-        spec = _spec(self._top / base / name)
+        spec = _spec(self._top / base / name, go_on)
         return _Ignoring(self._top, self._named, [(base, spec), *self._specs]) if spec else self
 
     def excludes(self, path: str) -> bool:
@@ -175,29 +184,31 @@ class _Ignoring:
         return _Ignoring(self._top, named, [(base, _without(spec, named[len(base) :])) for base, spec in self._specs])
 
 
-def _ignoring_above(folder: Path) -> _Ignoring:
+def _ignoring_above(folder: Path, go_on: Callable[[], None]) -> _Ignoring:
     """Return what holds in a folder by the files above it, from the root of its Git work tree on, if it is in one."""
     folder = folder.resolve()
     # a parent may be closed to us, where Path.exists would raise
     top = next((each for each in (folder, *folder.parents) if os.path.lexists(each / ".git")), None)
     if top is None:
         return _Ignoring(folder)
-    ignoring = _Ignoring(top).below("", ".git/info/exclude")
+    ignoring = _Ignoring(top).below("", go_on, ".git/info/exclude")
     for name in folder.relative_to(top).parts:
-        ignoring = ignoring.below("").within(name)
+        ignoring = ignoring.below("", go_on).within(name)
     return ignoring
 
 
-def _spec(path: Path) -> GitIgnoreSpec | None:
+def _spec(path: Path, go_on: Callable[[], None]) -> GitIgnoreSpec | None:
     """Return the patterns of a file. One that cannot be opened, or is no regular file, has none."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return None
         with path.open("rb") as file:
-            text = file.read(_MAX_GITIGNORE_BYTES).decode("utf-8-sig", "replace")
+            data = file.read(_MAX_GITIGNORE_BYTES + 1)
     except OSError:
         return None
-    return GitIgnoreSpec.from_lines(_patterns(text))
+    if len(data) > _MAX_GITIGNORE_BYTES:
+        data = data.rpartition(b"\n")[0]  # half a pattern could exclude everything
+    return GitIgnoreSpec(_patterns(data.decode("utf-8-sig", "replace"), go_on))
 
 
 def _without(spec: GitIgnoreSpec, path: str) -> GitIgnoreSpec:
@@ -205,20 +216,25 @@ def _without(spec: GitIgnoreSpec, path: str) -> GitIgnoreSpec:
     return GitIgnoreSpec([each for each in spec.patterns if not (each.include and each.match_file(path))])
 
 
-def _patterns(text: str) -> Iterator[str]:
-    """Yield the lines that are patterns. Git passes over those that are none.
+def _patterns(text: str, go_on: Callable[[], None]) -> Iterator[GitIgnoreSpecPattern]:
+    """Yield the patterns of a `.gitignore`, each once. Git passes over those that are none.
 
-    A pattern with more than three stars in one name, or `**` more than three times, is passed over too: matching it
-    could take years.
+    Passed over too are patterns that could take years to match: with more than two stars in one name, two stars in more
+    than one name, or `**` more than twice; and what comes after 2 000 patterns with stars.
     """
-    for line in text.splitlines():
-        if line.count("**") > 3 or any(len(_STARS.findall(name)) > 3 for name in line.split("/")):
+    with_stars = 0
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    for line in reversed(dict.fromkeys(reversed(lines))):  # the last of equal ones decides
+        go_on()
+        names = line.split("/")
+        stars = sorted(name.count("*") for name in names if name != "**") or [0]
+        if names.count("**") > 2 or stars[-1] > 2 or stars[-2:] == [2, 2]:
             continue
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError:
+        with_stars += "*" in line
+        if "*" in line and with_stars > _MAX_PATTERNS_WITH_STARS:
             continue
-        yield line
+        with suppress(ValueError):
+            yield GitIgnoreSpecPattern(line)
 
 
 def shown(path: str) -> str:

@@ -38,8 +38,8 @@ Status = Literal["read", "unread", "empty", "other"]
 # The ascii tokenizer parts at ASCII punctuation and spaces alone, so it takes terms of every script as they are.
 # Paths are bytes, and times are decimal text: both can be what SQLite's own types do not hold.
 _TABLES: Final = (
-    """CREATE TABLE file (path BLOB PRIMARY KEY, size INTEGER, mtime_ns TEXT, checked_ns TEXT, digest BLOB,
-        status TEXT, reason TEXT, guess TEXT, first INTEGER, last INTEGER)""",
+    """CREATE TABLE file (path BLOB PRIMARY KEY, size INTEGER, mtime_ns TEXT, ctime_ns TEXT, inode TEXT,
+        checked_ns TEXT, digest BLOB, status TEXT, reason TEXT, guess TEXT, first INTEGER, last INTEGER)""",
     """CREATE VIRTUAL TABLE passage USING fts5
         (heading, body, place UNINDEXED, title UNINDEXED, text UNINDEXED, tokenize = 'ascii')""",
     "INSERT INTO passage(passage, rank) VALUES ('rank', 'bm25(2.0, 1.0)')",
@@ -51,6 +51,8 @@ class Known(NamedTuple):
 
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
     checked_ns: int
     digest: bytes
 
@@ -146,9 +148,10 @@ class Index:
     @_damage_is_named(*_FROM_VALUES)
     def known(self) -> dict[str, Known]:
         """Return what is known of each file, by path."""
-        rows = self._connection.execute("SELECT path, size, mtime_ns, checked_ns, digest FROM file")
+        rows = self._connection.execute("SELECT path, size, mtime_ns, ctime_ns, inode, checked_ns, digest FROM file")
         return {
-            os.fsdecode(path): Known(size, int(mtime), int(seen), digest) for path, size, mtime, seen, digest in rows
+            os.fsdecode(path): Known(size, int(mtime), int(ctime), int(inode), int(seen), digest)
+            for path, size, mtime, ctime, inode, seen, digest in rows
         }
 
     @_damage_is_named()
@@ -197,9 +200,10 @@ class Index:
     ) -> None:
         """Enter a file whose passages are those from `since` on."""
         self._connection.execute(
-            "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(os.fsencode(file.path), file.size, str(file.mtime_ns), str(checked_ns), digest),
+                *(os.fsencode(file.path), file.size, str(file.mtime_ns), str(file.ctime_ns), str(file.inode)),
+                *(str(checked_ns), digest),
                 *(status, reason, guess, since, self._next - 1),
             ),
         )
@@ -208,8 +212,8 @@ class Index:
     def keep_unchanged(self, file: File, checked_ns: int) -> None:
         """Enter that a file was looked at again and has the content that is known."""
         self._connection.execute(
-            "UPDATE file SET mtime_ns = ?, checked_ns = ? WHERE path = ?",
-            (str(file.mtime_ns), str(checked_ns), os.fsencode(file.path)),
+            "UPDATE file SET mtime_ns = ?, ctime_ns = ?, inode = ?, checked_ns = ? WHERE path = ?",
+            (str(file.mtime_ns), str(file.ctime_ns), str(file.inode), str(checked_ns), os.fsencode(file.path)),
         )
 
     @_damage_is_named()

@@ -26,10 +26,15 @@ SECONDS_PER_FILE: Final = 60.0
 """How long the reading of one document may take, in seconds of real time."""
 _MEMORY_BYTES: Final = 160_000_000  # beyond what the child has mapped when it starts
 _ROWS_A_LINE: Final = 50
+_TOO_MUCH_MEMORY: Final = "reading it takes too much memory"
 
 
 class WorkerStoppedError(Exception):
     """The worker was told to stop while it read."""
+
+
+class GivenUpError(UnreadableError):
+    """The reading of a document was given up for a reason that may be gone another time."""
 
 
 class Worker:
@@ -48,8 +53,8 @@ class Worker:
     def read(self, path: Path, kind: Kind, untitled: str) -> Iterator[list[Row] | dict[str, Any]]:
         """Yield the rows of a document in lists, and at last how it ended (see the head of this file).
 
-        Raises UnreadableError where the child dies, hangs or runs out of memory; WorkerStoppedError after `stop`; and
-        OSError where no process can be started.
+        Raises GivenUpError where the child dies, hangs or, after what it could read, runs out of memory;
+        WorkerStoppedError after `stop`; and OSError where no process can be started.
         """
         process = self._started()
         late = threading.Event()
@@ -65,6 +70,8 @@ class Worker:
         try:
             for answer in self._answers(process, [str(path), kind, untitled]):
                 ended = isinstance(answer, dict)
+                if isinstance(answer, dict) and answer["unreadable"] == _TOO_MUCH_MEMORY:
+                    raise GivenUpError(_TOO_MUCH_MEMORY)
                 yield answer
         finally:
             limit.cancel()
@@ -73,9 +80,9 @@ class Worker:
         if self._stopped:
             raise WorkerStoppedError
         if late.is_set():
-            raise UnreadableError(f"reading it takes more than {self._seconds:g} s")
+            raise GivenUpError(f"reading it takes more than {self._seconds:g} s")
         if not ended:
-            raise UnreadableError("reading it ended in a crash")
+            raise GivenUpError("reading it ended in a crash")
 
     def stop(self) -> None:
         """Kill the child, and never start one again."""
@@ -159,7 +166,7 @@ def _answer(path: str, kind: Kind, untitled: str) -> None:
     except OSError as error:
         unreadable = f"it cannot be opened: {error.strerror}"
     except MemoryError:
-        unreadable = "reading it takes too much memory"
+        unreadable = _TOO_MUCH_MEMORY
     _write(rows)
     _write({"guess": reading.guess, "unreadable": unreadable, "is_text": is_text})
 

@@ -20,6 +20,8 @@ _MAX_PAGES: Final = 20_000
 _MAX_PAGE_CHARS: Final = 1_000_000
 _LONGEST_HEADING: Final = 120
 _PICTURES_LOOKED_FOR: Final = 200
+# Text can be drawn as curves, and then there are no letters.
+_PICTURES: Final = frozenset({pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING})
 _PAGES_NAMED: Final = 5
 _REASONS: Final = {
     pdfium.FPDF_ERR_PASSWORD: "it is locked with a password",
@@ -87,7 +89,7 @@ def _page(document: pypdfium2.PdfDocument, index: int) -> tuple[str, bool]:
         if text.strip():
             return _HYPHEN.sub("-\n", text.replace("\r\n", "\n").replace("\r", "\n")), False
         objects = islice(page.get_objects(max_depth=3), _PICTURES_LOOKED_FOR)
-        return "", any(each.type == pdfium.FPDF_PAGEOBJ_IMAGE for each in objects)
+        return "", any(each.type in _PICTURES for each in objects)
     finally:
         page.close()
 

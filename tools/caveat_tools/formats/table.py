@@ -13,6 +13,7 @@ _ROWS_CHARS: Final = 400
 _NAMES_CHARS: Final = 500
 _MAX_ROW_LINES: Final = 100
 _DELIMITERS: Final = ",;\t|"
+_QUOTES: Final = re.compile(rf'(^ *+|[{_DELIMITERS}] *+)?+("+)')
 _NUMBER: Final = re.compile(r"[-+]?[\d.,]*\d[\d.,%]*")
 
 
@@ -43,16 +44,31 @@ def passages(text: str, untitled: str) -> Iterator[tuple[str, str, str]]:
 
 def _rows(text: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each row. A row goes on where a quoted field does, for 100 lines at most."""
-    first, row = 1, ""
+    first, row, is_quoted = 1, "", False
     for number, line in enumerate(text.split("\n"), start=1):
         if not row:
             first = number
         row = f"{row}\n{line}" if row else line
-        if row.count('"') % 2 == 0 or number - first >= _MAX_ROW_LINES:
+        is_quoted = _is_quoted(line, is_quoted)
+        if not is_quoted or number - first >= _MAX_ROW_LINES:
             yield first, row
-            row = ""
+            row, is_quoted = "", False
     if row:
         yield first, row
+
+
+def _is_quoted(line: str, is_quoted: bool) -> bool:  # noqa: FBT001 - the state before the line
+    """Say whether a quoted field is open at the end of a line. A quote opens one only where a field begins.
+
+    (RFC 4180, section 2; a quote elsewhere is a sign like any other, as in `5" pipe`.)
+    """
+    for mark in _QUOTES.finditer(line):
+        quotes = len(mark[2])
+        if is_quoted:
+            is_quoted = quotes % 2 == 0
+        elif mark[1] is not None:
+            is_quoted = quotes % 2 == 1
+    return is_quoted
 
 
 def _names(row: str) -> str:

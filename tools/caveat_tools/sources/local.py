@@ -33,7 +33,7 @@ from caveat_tools.formats import APART, NoTextError, Reading, Row, UnreadableErr
 from caveat_tools.index import Index, Known, Status, delete_index
 from caveat_tools.source import Ask, Page, Passage, SourceError, UnsearchableError
 from caveat_tools.words import content_terms, terms
-from caveat_tools.worker import Worker, WorkerStoppedError
+from caveat_tools.worker import GivenUpError, Worker, WorkerStoppedError
 
 __all__ = ["LeftOut", "LocalFolderError", "LocalSource"]
 
@@ -200,9 +200,13 @@ class _Opening:
         self._stopped.set()
         self._worker.stop()
 
+    def _go_on(self) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+
     def run(self) -> LocalSource:
         """Return the source. Raises LocalFolderError or _StoppedError."""
-        listing = list_folder(self._folder)
+        listing = list_folder(self._folder, self._go_on)
         try:
             if self._kept_in is not None and listing.files:
                 try:
@@ -225,7 +229,7 @@ class _Opening:
         has_waited = self._had_to_wait_for(lock)
         try:
             if has_waited:
-                listing = list_folder(self._folder)
+                listing = list_folder(self._folder, self._go_on)
             _delete_old(kept_in, path, (self._clock.now() - timedelta(days=KEEP_DAYS)).timestamp())
             try:
                 source = self._filled(Index(path), listing)
@@ -328,7 +332,8 @@ class _Update:
                 if not stat.S_ISREG(status.st_mode):
                     self._leave_out(file, "it is a link or not a regular file", may_hold_evidence=False)
                     return
-                now = File(file.path, status.st_size, status.st_mtime_ns)
+                # the inode as listed: Windows tells it of an open file only
+                now = File(file.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, file.inode)
                 self._read(opened, now, checked_ns, known)
         except OSError as error:
             self._index.drop_since(since)
@@ -361,7 +366,10 @@ class _Update:
             return
         self._index.remove([file.path])
         since = self._index.position
-        status, reason, guess = outcome or self._rows(file, data)
+        try:
+            status, reason, guess = outcome or self._rows(file, data)
+        except GivenUpError as error:  # without time and digest it is read again the next time
+            status, reason, guess, checked_ns, digest = "unread", str(error), None, 0, b""
         if not _is_still(file, opened, self._folder / file.path):
             self._index.drop_since(since)
             self._leave_out(file, "it changed while it was read")
@@ -383,6 +391,8 @@ class _Update:
                         self._index.add(answer)
             else:
                 guess = self._add_text(Reading(self._folder / file.path, kind, untitled, data))
+        except GivenUpError:
+            raise
         except UnreadableError as error:
             reason = str(error)
             self._index.drop_since(since)
@@ -416,10 +426,13 @@ def _opened(path: Path) -> BufferedReader:
 
 
 def _is_unchanged(file: File, known: Known | None) -> bool:
-    """Say whether size and time of change are as they were, and the time is not so near to when the file was looked at
-    that a later change could bear it, too ("racily clean" in Git's words).
+    """Say whether size, times of change and entry are as they were, and the time is not so near to when the file was
+    looked at that a later change could bear it, too ("racily clean" in Git's words).
     """
-    if known is None or (file.size, file.mtime_ns) != (known.size, known.mtime_ns):
+    if known is None:
+        return False
+    before = (known.size, known.mtime_ns, known.ctime_ns, known.inode)
+    if (file.size, file.mtime_ns, file.ctime_ns, file.inode) != before:
         return False
     return file.mtime_ns < known.checked_ns - _RACY_NS
 
@@ -427,7 +440,9 @@ def _is_unchanged(file: File, known: Known | None) -> bool:
 def _is_still(file: File, opened: BufferedReader, path: Path) -> bool:
     """Say whether a file is, open and at its path, what it was before it was read. Raises OSError where it is gone."""
     states = (os.fstat(opened.fileno()), path.lstat())
-    return all((each.st_size, each.st_mtime_ns) == (file.size, file.mtime_ns) for each in states)
+    before = (file.size, file.mtime_ns, file.ctime_ns)
+    is_same = os.path.samestat(*states)
+    return is_same and all((each.st_size, each.st_mtime_ns, each.st_ctime_ns) == before for each in states)
 
 
 def _delete_old(folder: Path, but: Path, before: float) -> None:
