@@ -27,8 +27,10 @@ _ENOUGH_OF_QUERY: Final = 0.6
 _ELSEWHERE: Final = 0.5  # what a term counts that stands in another passage of the same document
 _SENTENCE_TERMS: Final = 12  # a passage with fewer is a heading, a menu or a list of links
 
-Status = Literal["read", "unread", "empty", "other"]
-"""`unread` could hold evidence, also if `read` in part; `empty` is text without a word; `other` is no text at all."""
+Status = Literal["read", "unread", "empty", "report", "other"]
+"""`unread` could hold evidence, also if `read` in part; `empty` is text without a word; `report` is one of caveat's
+own; `other` is no text at all.
+"""
 
 # The ascii tokenizer parts at ASCII punctuation and spaces alone, so it takes terms of every script as they are.
 # Paths are bytes, and times are decimal text: both can be what SQLite's own types do not hold.
