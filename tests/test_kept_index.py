@@ -391,6 +391,28 @@ async def test_a_killed_run_keeps_what_it_has_read(many: Path, index: Path) -> N
     assert (await found(many, index, "kariba7")).total == 1
 
 
+class WatchingClock(FakeClock):
+    """Half a second passes whenever it is looked at; then it counts the files that another process would find kept."""
+
+    def __init__(self, index: Path) -> None:
+        super().__init__()
+        self.kept: list[int] = []
+        self._index = index
+
+    def monotonic(self) -> float:
+        with closing(sqlite3.connect(kept(self._index)[0])) as database:
+            self.kept.append(database.execute("SELECT count(*) FROM file").fetchone()[0])
+        return len(self.kept) / 2
+
+
+async def test_what_is_read_is_kept_each_second(tmp_path: Path, index: Path) -> None:
+    """A slow disk or large documents do not make an interrupt costly: it takes a second's work, not a batch's."""
+    path = folder(tmp_path / "docs", {f"{n}.md": "Kariba" for n in range(4)})
+    clock = WatchingClock(index)
+    await (await LocalSource.open(path, index=index, clock=clock)).aclose()
+    assert set(clock.kept) == {0, 1, 2, 3, 4}
+
+
 async def test_two_processes_read_a_folder_once(many: Path, index: Path) -> None:
     """One reads, the other waits, says so, and finds everything done."""
     with child(many, index) as one:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,10 +13,12 @@ import httpx2
 import pytest
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
+from rich.console import Console
 
 from caveat import OwnTool, Report, research
 from caveat.budget import Limits
 from caveat.errors import NoReportError, QuestionError, ToolsError
+from caveat.render import print_report
 from caveat.schema import report_schema
 from caveat_prompts import PromptError
 from caveat_tools.clock import FakeClock
@@ -458,6 +461,16 @@ async def test_hostile_text_is_harmless_in_the_report(ask: Ask) -> None:
     for harmful in ("<script", "<img", "<b>", "<a ", "\x1b"):
         assert harmful not in page
     assert "alert(1)" in page
+
+
+async def test_the_mark_of_a_report_is_there_and_not_seen(ask: Ask) -> None:
+    """The last line of the Markdown says what the file is, to programs only; a terminal does not show it."""
+    report, _ = await ask([search()], findings(finding()), sections())
+    assert report.markdown.endswith("\n\n<!-- a report of caveat: 2026-01-02-abc -->\n")
+    shown = io.StringIO()
+    print_report(report, Console(file=shown, width=200))
+    assert "About this report" in shown.getvalue()
+    assert "a report of caveat" not in shown.getvalue()
 
 
 async def test_the_coordinators_own_remarks_are_shown_as_its_own(ask: Ask) -> None:

@@ -92,3 +92,23 @@ async def test_every_file_that_could_not_be_read_is_named_however_many_there_are
     assert all(f"- `{name}`: documents of the kind .doc are not read" in listed for name in names)
     [gap] = [gap for gap in report.gaps if gap.error_type == "unreadable"]
     assert "and 7 more" in gap.why
+
+
+async def test_a_report_is_no_evidence_for_the_next_one(tmp_path: Path) -> None:
+    """A report that was written into the folder, as Markdown or JSON and whatever its name, is left out with a note."""
+    docs = folder(tmp_path / "docs", {"a.md": b"The Kariba dam was finished in 1959."})
+    first, _ = await reported(docs, tmp_path / "home")
+    page = first.markdown.encode()
+    folder(docs, {"report.md": page, "out/r.json": first.to_json().encode(), "r": page.replace(b"\n", b"\r\n")})
+    folder(
+        docs,
+        {"large.txt": page + b"More words.\n" * 50_000, "notes.md": b"The mark is `<!-- a report of caveat: x -->`"},
+    )
+    second, _ = await reported(docs, tmp_path / "home")
+    reason = "it is a report of caveat's own"
+    assert second.notes == (
+        f"4 files left out: large.txt ({reason}); out/r.json ({reason}); r ({reason}); report.md ({reason}).",
+    )
+    assert [gap for gap in second.gaps if gap.error_type == "unreadable"] == []
+    again, _ = await reported(docs, tmp_path / "home")
+    assert again.notes == second.notes

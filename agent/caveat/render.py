@@ -11,6 +11,7 @@ from caveat.budget import dollars
 from caveat.claims import Claim
 from caveat.ledger import Next, State
 from caveat.report import Gap, Query, Report, ReportClaim, Topic
+from caveat_tools.own_report import mark
 from caveat_tools.plain_text import markdown_text, plain
 from caveat_tools.search import age_in_words
 
@@ -143,9 +144,12 @@ def topic_text(
 
 
 def markdown(report: Report) -> str:
-    """Return the whole report as Markdown. All text from sources and models is made harmless."""
+    """Return the whole report as Markdown, with its mark in the last line.
+
+    All text from sources and models is made harmless.
+    """
     title = f"# {_inline(report.question)}"
-    return _joined([title, *_answer(report), _coverage_table(report), *_record(report)])
+    return _joined([title, *_answer(report), _coverage_table(report), *_record(report), mark(report.run.id)])
 
 
 def _joined(blocks: Iterable[str]) -> str:

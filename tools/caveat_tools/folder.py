@@ -36,7 +36,8 @@ class LocalFolderError(ValueError):
 class LeftOut:
     """A file or folder that was not read, or only in part: its path inside the folder, on one line, and a clause why.
 
-    `may_hold_evidence` is False for what is left out on purpose: links, pipes and the like, and files without any text.
+    `may_hold_evidence` is False for what is left out on purpose: links, pipes and the like, files without any text, and
+    reports of caveat's own.
     """
 
     path: str

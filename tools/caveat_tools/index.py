@@ -32,8 +32,10 @@ _SENTENCE_TERMS: Final = 12  # a passage with fewer is a heading, a menu or a li
 # What the values of a damaged file cause: of another type, None, no UTF-8, out of every range.
 _FROM_VALUES: Final = (TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
-Status = Literal["read", "unread", "empty", "other"]
-"""`unread` could hold evidence, also if `read` in part; `empty` is text without a word; `other` is no text at all."""
+Status = Literal["read", "unread", "empty", "report", "other"]
+"""`unread` could hold evidence, also if `read` in part; `empty` is text without a word; `report` is one of caveat's
+own; `other` is no text at all.
+"""
 
 # The ascii tokenizer parts at ASCII punctuation and spaces alone, so it takes terms of every script as they are.
 # Paths are bytes, and times are decimal text: both can be what SQLite's own types do not hold.

@@ -24,7 +24,7 @@ from caveat_tools.formats import Kind, NoTextError, Reading, Row, UnreadableErro
 
 SECONDS_PER_FILE: Final = 60.0
 """How long the reading of one document may take, in seconds of real time."""
-_MEMORY_BYTES: Final = 160_000_000  # beyond what the child has mapped when it starts
+_MEMORY_BYTES: Final = 130_000_000  # beyond what the child has mapped when it starts
 _ROWS_A_LINE: Final = 50
 _TOO_MUCH_MEMORY: Final = "reading it takes too much memory"
 

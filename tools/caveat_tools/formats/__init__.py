@@ -24,6 +24,7 @@ from typing import Final, Literal
 
 from caveat_tools.decoding import decode, decode_html
 from caveat_tools.documents import Markup, read_html, read_text
+from caveat_tools.own_report import LEFT_OUT, is_report
 from caveat_tools.words import terms
 
 Kind = Literal["plain", "markdown", "rst", "html", "table", "notebook", "pdf", "word", "epub", "unknown"]
@@ -153,6 +154,8 @@ class Reading:
             from caveat_tools.formats.notebook import passages as of_notebook  # noqa: PLC0415 - as the others
 
             yield from of_notebook(text, self._untitled)
+        elif self._kind != "html" and is_report(text):
+            raise UnreadableError(LEFT_OUT)
         else:
             markup: Markup = self._kind if self._kind in {"markdown", "rst"} else "plain"
             is_xhtml = self._path.suffix.lower() == ".xhtml"

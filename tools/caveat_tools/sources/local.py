@@ -31,6 +31,7 @@ from caveat_tools.folder import File, LeftOut, Listing, LocalFolderError, list_f
 from caveat_tools.folder_progress import Progress
 from caveat_tools.formats import APART, NoTextError, Reading, Row, UnreadableError, kind_of, max_bytes
 from caveat_tools.index import Index, Known, Status, delete_index
+from caveat_tools.own_report import LEFT_OUT
 from caveat_tools.source import Ask, Page, Passage, SourceError, UnsearchableError
 from caveat_tools.words import content_terms, terms
 from caveat_tools.worker import GivenUpError, Worker, WorkerStoppedError
@@ -45,6 +46,7 @@ _SNIFFED_BYTES: Final = 8_192
 _RACY_NS: Final = 2_000_000_000  # the coarsest time stamps of a file system, those of FAT
 _BATCH_FILES: Final = 100
 _BATCH_PASSAGES: Final = 2_000
+_BATCH_SECONDS: Final = 1.0
 _LOCK_SECONDS: Final = 0.1
 _OF_THE_DISK: Final = frozenset(
     {
@@ -299,17 +301,22 @@ class _Update:
         self._index.begin()
         self._index.remove(sorted(gone))
         started, done, of_bytes = self._clock.monotonic(), 0, sum(map(_bytes_to_read, changed))
-        batch_files, batch_position = 0, self._index.position
+        batch_files, batch_position, batch_began = 0, self._index.position, started
         try:
             for number, file in enumerate(changed):
                 self._on_progress(Progress(number, len(changed), done, of_bytes, self._clock.monotonic() - started))
                 self._go_on()
                 self._take(file, known.get(file.path))
                 done += _bytes_to_read(file)
-                if number - batch_files >= _BATCH_FILES or self._index.position - batch_position >= _BATCH_PASSAGES:
+                now = self._clock.monotonic()
+                if (
+                    number - batch_files >= _BATCH_FILES
+                    or self._index.position - batch_position >= _BATCH_PASSAGES
+                    or now - batch_began >= _BATCH_SECONDS
+                ):
                     self._index.commit()
                     self._index.begin()
-                    batch_files, batch_position = number, self._index.position
+                    batch_files, batch_position, batch_began = number, self._index.position, now
         except (_StoppedError, WorkerStoppedError):
             self._index.commit()
             raise _StoppedError from None
@@ -401,7 +408,7 @@ class _Update:
         if not is_text:
             return ("other", None, None) if kind == "unknown" else ("unread", "it is not text", None)
         if reason is not None:
-            return "unread", reason, guess
+            return "report" if reason == LEFT_OUT else "unread", reason, guess
         return ("read", None, guess) if self._index.position > since else ("empty", "it holds no text", guess)
 
     def _add_text(self, reading: Reading) -> str | None:
