@@ -257,7 +257,9 @@ async def test_the_reserve_pays_for_the_prose(tmp_path: Path) -> None:
 
 async def test_nothing_left_leaves_the_verified_findings_as_they_came(tmp_path: Path) -> None:
     """No turn begins beyond the limit, also not the one that would write the prose."""
-    report, _ = await run(costly(SEARCH, 6_000), FINDINGS, SECTIONS, limits=Limits(cost=0.01), home=tmp_path)
+    report, _ = await run(
+        costly(SEARCH, 4_400), costly(FINDINGS, 1_000), SECTIONS, limits=Limits(cost=0.01), home=tmp_path
+    )
     assert report.run.model_calls == 2
     assert "No prose" in report.markdown
     assert "It was finished in 1959." in report.markdown
@@ -279,3 +281,20 @@ async def test_a_person_who_stops_first_is_the_reason(tmp_path: Path) -> None:
     stop.ask()
     stop.ask("time")
     assert stop.reason == "request"
+
+
+def test_the_limit_of_cost_is_kept_by_the_asked_models_price_where_the_answering_one_has_none() -> None:
+    """A limit that is announced is kept; the report's cost stays unknown."""
+    usage = Usage(price_of("claude-sonnet-5-5"))
+    budget = Budget(Limits(cost=0.01), usage, FakeClock())
+    usage.add({"input_tokens": 6_000}, price_of("a-gateway-of-ours"))
+    assert usage.cost is None
+    assert budget.met() == {"cost": "$0.0100"}
+
+
+async def test_a_report_says_by_which_price_the_limit_of_cost_was_kept(tmp_path: Path) -> None:
+    """Where a gateway answers by a name of its own."""
+    renamed = [{**message(content), "model": "a-gateway-of-ours"} for content in (SEARCH, FINDINGS, SECTIONS)]
+    report, _ = await run(*renamed, limits=Limits(), home=tmp_path)
+    assert report.run.cost is None
+    assert "kept by the price of claude-sonnet-5-5; none is listed of a-gateway-of-ours" in report.markdown

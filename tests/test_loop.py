@@ -97,6 +97,8 @@ class Session:
     stop: Stop = field(default_factory=Stop)
     refused: list[tuple[Call, Failed]] = field(default_factory=list)
 
+    reserve: float = 0.0
+
     async def run(self, **limits: int) -> AgentEnd:
         model = self.script.model(policy=RetryPolicy(attempts=1))
         return await run_agent(
@@ -106,7 +108,7 @@ class Session:
             tools=[self.look, self.done],
             opening="question",
             limits=Limits(**limits),
-            budget=Budget(Limits(**limits), model.usage, FakeClock(), reserve=0.0),
+            budget=Budget(Limits(**limits), model.usage, FakeClock(), reserve=self.reserve),
             stop=self.stop,
             refuse=lambda call, _raw, failed: self.refused.append((call, failed)),
         )
@@ -399,12 +401,19 @@ async def test_a_turn_with_too_many_calls_has_the_rest_refused() -> None:
     assert [r["content"].get("errorType") for r in run.script.results(1)] == [None, None, *["budget_exhausted"] * 3]
 
 
+async def test_no_turn_begins_beyond_the_tokens() -> None:
+    """The reserve grants a last turn; a turn that used all of it and more was the last."""
+    beyond = message([tool_use("look", query="a")], usage={"input_tokens": 900, "output_tokens": 200})
+    end = await session(beyond, DONE, reserve=0.2).run(tokens=1_000)
+    assert (end.reason, end.turns) == ("tokens_spent", 1)
+
+
 async def test_spent_tokens_leave_one_turn_for_the_report() -> None:
-    """When the tokens are spent the model gets one more turn, in which only the report is run."""
-    greedy = message([tool_use("look", query="a")], usage={"input_tokens": 900, "output_tokens": 200})
-    run = session(greedy, DONE)
+    """When the tokens are spent but for the reserve, the model gets one more turn, in which only the report is run."""
+    greedy = message([tool_use("look", query="a")], usage={"input_tokens": 700, "output_tokens": 200})
+    run = session(greedy, DONE, reserve=0.2)
     assert (await run.run(tokens=1_000)).reason == "finished"
-    again = session(greedy)
+    again = session(greedy, reserve=0.2)
     assert (await again.run(tokens=1_000)).reason == "tokens_spent"
     assert again.look.ran == ["a"]
 

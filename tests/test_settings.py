@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,12 @@ def test_without_any_place_there_are_defaults(tmp_path: Path) -> None:
         ("base_url = 'http://evil.example'", "a folder's file cannot: whoever wrote the folder"),
         ("wikipedia_url = 'http://evil.example'", "a folder's file cannot"),
         ("not toml", "is not TOML"),
+        ("x = " + "[" * 3_000, "nested too deeply"),
+        ("max_calls = " + "1" * 5_000, "is not TOML"),
+        ("docs = 5", "docs: '5' is not possible: a path is a text"),
+        ('docs = "a\\u0000b"', "no path holds a NUL character"),
+        ('"two\\nlines" = 1', "sets two lines, which is no setting"),
+        ('max_time = "1h30m"', "'1h30m' is not possible: a time is seconds, or like 90s, 30m or 2h"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_what_is_possible(text: str, words: str, tmp_path: Path) -> None:
@@ -138,8 +145,27 @@ def test_any_file_gives_settings_or_a_sentence(data: bytes) -> None:
             assert str(error)
 
 
-def test_a_folder_in_the_place_of_a_file_is_a_sentence(tmp_path: Path) -> None:
-    """What cannot be read is said."""
-    (tmp_path / "caveat.toml").mkdir()
-    settings, _ = read_settings({}, folder=tmp_path)
-    assert settings == Settings()
+@pytest.mark.parametrize("kind", ["folder", "pipe", "dangling link"])
+def test_what_is_no_file_in_the_place_of_one_is_a_sentence(kind: str, tmp_path: Path) -> None:
+    """It is said and not ignored, and a pipe is not waited for."""
+    path = tmp_path / "caveat.toml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("nowhere")
+    with pytest.raises(SettingsError, match=r"caveat\.toml is no file"):
+        read_settings({}, folder=tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_setting(tmp_path: Path) -> None:
+    """As editors on Windows write it."""
+    (tmp_path / "caveat.toml").write_bytes(b"\xef\xbb\xbfmax_calls = 7\n")
+    assert read_settings({}, folder=tmp_path)[0].max_calls == 7
+
+
+def test_the_time_of_a_flag_names_its_forms() -> None:
+    """`--max-time 1h30m` says how to write it."""
+    with pytest.raises(SettingsError, match=r"--max-time: '1h30m' .* 90s, 30m or 2h"):
+        read_settings({"max_time": "1h30m"})

@@ -24,7 +24,7 @@ class Limits:
     """What may be spent. `turns`, `calls`, `calls_per_turn` and `nudges` are one agent's; the rest is the whole run's.
 
     `tokens` counts input (from a cache or not) and output of all turns, `cost` is in US dollars (None: no limit), and
-    `seconds` run from the first question to the model. No turn begins beyond tokens or cost, so the last one may pass
+    `seconds` run from the first question to the model. No turn begins beyond tokens or cost; the last one may pass
     them; time ends what is under way.
     """
 
@@ -41,7 +41,8 @@ class Usage:
     """What a model has used so far. `cost` is in US dollars, None where a model that answered has no known price.
 
     Input tokens include those read from and written to the prompt cache. Attempts that broke off are not counted: their
-    usage never arrived.
+    usage never arrived. `counted` is what the limit of cost is kept by: where the model that answered has no known
+    price, by that of the model which was asked; None where that one has none.
     """
 
     def __init__(self, price: Price | None = None) -> None:
@@ -51,6 +52,7 @@ class Usage:
         self.input_tokens = 0
         self.output_tokens = 0
         self.cost = None if price is None else 0.0
+        self.counted = self.cost
 
     @property
     def tokens(self) -> int:
@@ -72,6 +74,8 @@ class Usage:
         self.input_tokens += turn.prompt
         self.output_tokens += turn.output
         self.cost = None if price is None or self.cost is None else self.cost + price.cost(turn)
+        if self.counted is not None and (by := price or self.price):
+            self.counted += by.cost(turn)
         return turn
 
 
@@ -117,7 +121,7 @@ class Budget:
         """Return the size of each limit of the run, as it is shown."""
         limits = self.limits
         words: dict[Limit, str] = {"tokens": f"{limits.tokens:,} tokens"}
-        if limits.cost is not None and self._usage.cost is not None:
+        if limits.cost is not None and self._usage.counted is not None:
             words["cost"] = dollars(limits.cost)
         return {**words, "time": duration(limits.seconds)}
 
@@ -125,7 +129,7 @@ class Budget:
         limits, usage = self.limits, self._usage
         spent: dict[Limit, tuple[float, float]] = {
             "tokens": (usage.tokens, limits.tokens),
-            "cost": (usage.cost or 0.0, limits.cost or float("inf")),
+            "cost": (usage.counted or 0.0, limits.cost or float("inf")),
             "time": (self._clock.monotonic() - self._started, limits.seconds),
         }
         allowed = share * (1.0 - self._reserve)

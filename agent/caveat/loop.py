@@ -255,6 +255,7 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
 def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEnd | None:
     """Return how the agent ends after this turn, or None where it goes on."""
     limits, spent = agent.limits, agent.budget.met()
+    over = agent.budget.without_reserve().met()  # the reserve allows one more turn, and nothing allows one beyond it
     if agent.stop.asked and not finished:
         return agent.stopped()
     endings: list[tuple[bool, EndReason, str]] = [
@@ -267,8 +268,8 @@ def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEn
         ),
         (agent.idle > limits.nudges, "no_report", _why_no_report(agent)),
         (last and agent.turns >= limits.turns, "turns_spent", _limit_reached(f"{limits.turns} turns")),
-        (last and "tokens" in spent, "tokens_spent", _limit_reached(spent.get("tokens", ""))),
-        (last and "cost" in spent, "cost_spent", _limit_reached(spent.get("cost", ""))),
+        ("tokens" in (spent if last else over), "tokens_spent", _limit_reached(spent.get("tokens", ""))),
+        ("cost" in (spent if last else over), "cost_spent", _limit_reached(spent.get("cost", ""))),
         (last, "time_spent", _limit_reached(spent.get("time", ""))),
     ]
     return next((agent.end(reason, detail) for applies, reason, detail in endings if applies), None)

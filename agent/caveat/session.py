@@ -167,6 +167,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             end=end.reason,
             injected=inject,
         )
+        notes += _about_cost(llm, limits)
         report = compose(material, synthesis, run)
         store.keep(report, {"coordinator": end, "synthesis": synthesis.end if synthesis else None})
         return report
@@ -183,6 +184,13 @@ class _Running:
     budget: Budget
     stop: Stop
     on_event: Callable[[Event], None]
+
+
+def _about_cost(model: Model, limits: Limits) -> list[str]:
+    """Say by which price the limit of cost was kept, where it is not that of the model which answered."""
+    if limits.cost is None or model.usage.cost is not None or model.usage.counted is None:
+        return []
+    return [f"The limit of cost was kept by the price of {model.name}; none is listed of {model.answered_by}."]
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from pydantic_settings import (
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
 from caveat.budget import Limits
@@ -36,6 +36,7 @@ FILE_NAME: Final = "caveat.toml"
 _LIMITS: Final = Limits()
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
+_TIME: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})\s*(?P<unit>[smh]?)")
 _ADDRESS: Final = r"^https?://\S+$"
 Address = Annotated[str, Field(pattern=_ADDRESS, max_length=500)]
 
@@ -84,10 +85,21 @@ class Settings(BaseSettings):
     @classmethod
     def _seconds(cls, value: Any) -> Any:
         """Take "90s", "30m" and "2h" for seconds."""
-        units = {"s": 1, "m": 60, "h": 3_600}
-        if isinstance(value, str) and value.strip()[-1:] in units:
-            number = value.strip()[:-1].strip()
-            return float(number) * units[value.strip()[-1]] if number.replace(".", "", 1).isdecimal() else value
+        if not isinstance(value, str):
+            return value
+        found = _TIME.fullmatch(value.strip())
+        if found is None:
+            raise ValueError("a time is seconds, or like 90s, 30m or 2h")
+        return float(found["number"]) * {"": 1, "s": 1, "m": 60, "h": 3_600}[found["unit"]]
+
+    @field_validator("docs", "home", mode="before")
+    @classmethod
+    def _path(cls, value: Any) -> Any:
+        """Refuse what is no path, in words that name no class."""
+        if value is not None and not isinstance(value, str | os.PathLike):
+            raise ValueError('a path is a text, such as "notes"')
+        if value is not None and "\0" in os.fspath(value):
+            raise ValueError("no path holds a NUL character")
         return value
 
     @field_validator("docs", "home")
@@ -216,17 +228,13 @@ def _environment() -> _Layer:
 
 
 def _file_layer(kind: str, path: Path, possible: frozenset[str]) -> _Layer:
-    try:
-        values = dict(TomlConfigSettingsSource(Settings, path)())
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not TOML: {error}") from error
+    values = _file_values(path)
     for name in values:
+        shown = one_line(name, 60)
         if name.lower() in _SECRETS:
-            raise SettingsError(f"{path} sets {name}: keys are not kept in files; set ANTHROPIC_API_KEY instead")
+            raise SettingsError(f"{path} sets {shown}: keys are not kept in files; set ANTHROPIC_API_KEY instead")
         if name not in Settings.model_fields:
-            raise SettingsError(f"{path} sets {name}, which is no setting; {_nearest(name, sorted(possible))}")
+            raise SettingsError(f"{path} sets {shown}, which is no setting; {_nearest(name, sorted(possible))}")
         if name not in possible:
             raise SettingsError(
                 f"{path} sets {name}, which a folder's file cannot: whoever wrote the folder would choose where keys "
@@ -236,6 +244,22 @@ def _file_layer(kind: str, path: Path, possible: frozenset[str]) -> _Layer:
         if isinstance(values.get(name), str) and not values[name].startswith("~"):
             values[name] = path.parent / values[name]
     return _Layer(kind, values, {name: f"{path}: {name}" for name in values})
+
+
+def _file_values(path: Path) -> dict[str, Any]:
+    """Return what stands in a file; nothing where there is none. What is there and no file is an error."""
+    if not os.path.lexists(path):
+        return {}
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where a folder on the way cannot be entered
+        raise SettingsError(f"{path} is no file that can be read: it is a folder, a pipe, or a link that leads nowhere")
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise SettingsError(f"{path} is not usable TOML: it is nested too deeply") from error
+    except ValueError as error:  # not UTF-8, not TOML, or a number with more digits than Python reads
+        raise SettingsError(f"{path} is not TOML: {one_line(str(error), 200)}") from error
 
 
 def _nearest(word: str, possible: list[str]) -> str:
