@@ -95,6 +95,7 @@ async def _searched(
     name: str, ask: Ask, settings: Settings, inject: str, *, quiet: bool, verbose: bool
 ) -> Found | Empty | Failed:
     from caveat.errors import USAGE_ERRORS  # noqa: PLC0415
+    from caveat.events import Notice  # noqa: PLC0415
     from caveat.progress import Progress  # noqa: PLC0415
     from caveat_tools.clock import SystemClock  # noqa: PLC0415
     from caveat_tools.faults import parse_faults  # noqa: PLC0415
@@ -107,7 +108,13 @@ async def _searched(
     clock = SystemClock()
     try:
         faults = parse_faults(inject, [name], model=False)
-        opening = open_source(name, settings.for_sources(), faults=faults, clock=clock, on_progress=progress.note)
+        opening = open_source(
+            name,
+            settings.for_sources(),
+            faults=faults,
+            clock=clock,
+            on_progress=lambda text: progress(Notice(text)),
+        )
         async with opening as source:
             searcher = Searcher(
                 [source],
