@@ -99,6 +99,7 @@ async def _searched(
 ) -> tuple[Found | Empty | Failed, str]:
     """Return the outcome, and what of a folder could not be read, in a sentence."""
     from caveat.errors import USAGE_ERRORS  # noqa: PLC0415
+    from caveat.events import Notice  # noqa: PLC0415
     from caveat.progress import Progress  # noqa: PLC0415
     from caveat.unread import in_a_sentence, unread  # noqa: PLC0415
     from caveat_tools.clock import SystemClock  # noqa: PLC0415
@@ -112,9 +113,13 @@ async def _searched(
     clock = SystemClock()
     try:
         faults = parse_faults(inject, [name], model=False)
-        said = (lambda _: None) if quiet else progress.note
         opening = open_source(
-            name, settings.for_sources(), faults=faults, clock=clock, on_progress=said, on_notice=said
+            name,
+            settings.for_sources(),
+            faults=faults,
+            clock=clock,
+            on_progress=lambda text: progress(Notice(text)),
+            on_notice=lambda text: progress(Notice(text)),
         )
         async with opening as source:
             searcher = Searcher(
