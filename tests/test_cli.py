@@ -283,7 +283,19 @@ def start(docs: Path, tmp_path: Path, *more: str) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if k not in MODEL_VARIABLES}
     environment |= {"CAVEAT_HOME": str(tmp_path / "home")}
     arguments = command("ask", "When was the Kariba Dam finished?", "--docs", str(docs), *more)
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=_hear_interrupts,  # noqa: PLW1509 - no thread of ours holds a lock here
+    )
+
+
+def _hear_interrupts() -> None:
+    """Let Ctrl-C be heard, also where the tests run in the background of a shell, which has it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:

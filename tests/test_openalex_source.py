@@ -158,7 +158,7 @@ async def test_a_contact_is_sent_only_as_a_mail_address_and_a_key_stays_out_of_s
         await source.page(Ask("tea"), None)
         assert seen[0].url.params.get("mailto") == sent
         assert seen[0].url.params["api_key"] == "secret"
-        assert source.place == "https://api.example.org/works"
+        assert source.place == "https://api.example.org/works?api_key=…"
         await source.aclose()
     async with httpx2.AsyncClient() as client:
         assert OpenAlexSource(client, FakeClock()).place == DEFAULT_URL
