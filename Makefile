@@ -28,7 +28,7 @@ ask: $(VENV)/.ready       ## make ask Q="…": research a question over docs/ (D
 export Q
 
 test: $(VENV)/.ready      ## run the tests: no network, no key
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto $(ARGS)
 
 lint: $(VENV)/.ready      ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -11,8 +12,9 @@ from hypothesis import HealthCheck, settings
 from scripted import close_stores
 
 # A busy machine makes no example wrong: speed is measured by `make bench`, not by a test's deadline.
-settings.register_profile("caveat", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("caveat")
+settings.register_profile("caveat", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", settings.get_profile("caveat"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "caveat"))
 
 
 ENDLESS_SECONDS = 20.0

@@ -406,7 +406,7 @@ def test_ctrl_c_twice_leaves_at_once(docs: Path, tmp_path: Path) -> None:
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize("encoding", ["cp1251", "cp437", "ascii"])
+@pytest.mark.parametrize("encoding", ["cp1251", "ascii"])
 @pytest.mark.parametrize("form", [[], ["--json", "-"]])
 def test_an_old_code_page_costs_no_sign_of_the_report(
     docs: Path, tmp_path: Path, encoding: str, form: list[str]
