@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caveat.model import KEY_VARIABLES, open_model
-from caveat.settings import SettingsError, read_settings
+from caveat.model import open_model
+from caveat.settings import KEY_VARIABLES, SettingsError, read_settings
 from caveat.turn import ModelError, Turn
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults

@@ -22,9 +22,9 @@ from typing import Any, Final, Literal, TypeAlias
 import httpx2
 
 from caveat import prices
-from caveat.model import KEY_VARIABLES, asks_a_server, open_model
+from caveat.model import asks_a_server, open_model
 from caveat.places import cache_folder, runs_folder
-from caveat.settings import Origin, Settings
+from caveat.settings import KEY_VARIABLES, Origin, Settings
 from caveat.turn import ModelError
 from caveat_tools.clock import Clock, SystemClock
 from caveat_tools.faults import FaultPlan
@@ -74,7 +74,7 @@ async def diagnose(settings: Settings, *, with_turn: bool = False) -> list[Check
     """Look at everything and return what was found, in a fixed order. Raises nothing that can be named."""
     clock = SystemClock()
     paces = paces_for(clock)
-    used = settings.sources or (("local", "wikipedia") if settings.docs else ("wikipedia",))
+    used = settings.asked_sources()
     model, sources = await asyncio.gather(
         _model(settings, with_turn=with_turn),
         asyncio.gather(*(_source(name, settings, clock, paces, is_used=name in used) for name in SOURCE_NAMES)),
@@ -259,7 +259,7 @@ def redacted_report(checks: Sequence[Check], settings: Settings, origins: Mappin
         "packages": {name: _version(name) for name in _PACKAGES},
         "checks": [(_PROXY_CHECK[check.state] if check.name == "proxy" else check).as_dict() for check in checks],
         "settings": {
-            name: {"value": _HIDDEN.get(name, value) if value else value, "from": " ".join(filter(None, origins[name]))}
+            name: {"value": _HIDDEN.get(name, value) if value else value, "from": origins[name].in_words()}
             for name, value in settings.model_dump(mode="json").items()
         },
         "environment": sorted(name for name in os.environ if _OURS.match(name)),

@@ -19,7 +19,7 @@ from caveat import offline
 from caveat.budget import Usage
 from caveat.model_http import STALL_SECONDS, WholeEvents, http_client
 from caveat.prices import price_of
-from caveat.settings import Settings
+from caveat.settings import KEY_VARIABLES, Settings
 from caveat.turn import (
     Message,
     ModelError,
@@ -40,8 +40,6 @@ from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 
 MAX_OUTPUT_TOKENS: Final = 8_192
 TURN_SECONDS: Final = 600.0
-KEY_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
-"""Any of these means that a hosted model is to be asked."""
 POLICY: Final = RetryPolicy(attempts=4, first_wait=1.0, longest_wait=20.0, deadline=120.0)
 
 

@@ -94,7 +94,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     settings = settings.model_copy(update={name: value for name, value in given.items() if value is not None})
     clock, limits, stop = clock or SystemClock(), limits or settings.limits(), stop or Stop()
     if sources is None:
-        sources = settings.sources or (("local", "wikipedia") if settings.docs else ("wikipedia",))
+        sources = settings.asked_sources()
     checked_names(sources, Path(docs) if docs else None)
     checked_tools(tools)
     faults = parse_faults(inject, strikable(sources), model=not isinstance(model, Model))

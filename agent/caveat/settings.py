@@ -33,6 +33,9 @@ from caveat_tools.sources import SourceSettings
 
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 FILE_NAME: Final = "caveat.toml"
+KEY_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
+"""Any of these means that a hosted model is to be asked. Keys stand in no file."""
+
 _LIMITS: Final = Limits()
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
@@ -133,6 +136,10 @@ class Settings(BaseSettings):
             seconds=self.max_time,
         )
 
+    def asked_sources(self) -> tuple[str, ...]:
+        """Return the sources that a question is put to: those that are set, else local (with docs) and wikipedia."""
+        return self.sources or (("local", "wikipedia") if self.docs else ("wikipedia",))
+
     def for_sources(self) -> SourceSettings:
         """Return what opening a source needs to know."""
         addresses = {name: getattr(self, f"{name}_url", None) for name in SOURCE_NAMES}
@@ -157,6 +164,10 @@ class Origin(NamedTuple):
 
     kind: str
     name: str
+
+    def in_words(self) -> str:
+        """Return both, or the kind alone where there is no name."""
+        return " ".join(filter(None, self))
 
 
 @dataclass(frozen=True, slots=True)

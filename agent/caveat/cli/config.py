@@ -32,7 +32,6 @@ Examples:
   caveat config
   caveat config --json | jq .max_cost
 """
-KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 
 
 @click.command(cls=Command, help=HELP, short_help="Show every setting, and where it is from.")
@@ -40,7 +39,7 @@ KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 def config(*, as_json: bool) -> None:
     """Read the settings as every command does, and print them."""
     from caveat.places import user_file  # noqa: PLC0415
-    from caveat.settings import FILE_NAME  # noqa: PLC0415
+    from caveat.settings import FILE_NAME, KEY_VARIABLES  # noqa: PLC0415
 
     settings, origins = read({})
     rows = shown(settings, origins)
@@ -51,7 +50,7 @@ def config(*, as_json: bool) -> None:
     for name, row in rows.items():
         value = "(not set)" if row["value"] in (None, "") else str(row["value"])
         show(f"{name:<{width}}  {value:<24}  {row['from']}")
-    for name in KEYS:
+    for name in KEY_VARIABLES:
         if os.environ.get(name):
             show(f"{name} is set (not shown)")
     show(f"\nFiles: ./{FILE_NAME} and {user_file()}")
@@ -68,7 +67,7 @@ def shown(settings: Settings, origins: dict[str, Origin]) -> dict[str, dict[str,
     return {
         name: {
             "value": value,
-            "from": " ".join(filter(None, origins[name])),
+            "from": origins[name].in_words(),
             "what": type(settings).model_fields[name].description,
         }
         for name, value in values.items()
