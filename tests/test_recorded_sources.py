@@ -5,11 +5,8 @@ Rows of services that no source of ours asks do not apply here.
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -23,8 +20,9 @@ from caveat_tools.sources.arxiv import ArxivSource
 from caveat_tools.sources.crossref import CrossrefSource
 from caveat_tools.sources.openalex import OpenAlexSource
 from caveat_tools.sources.wikipedia import PAGE_SIZE, WikipediaSource
+from recordings import Row, needs, recorded, response, rows
 
-RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "recordings" / "sources.jsonl"
+FILE = "sources.jsonl"
 
 RUN_HERE = frozenset({"wikipedia", "openalex", "arxiv", "crossref", "page"})
 DO_NOT_APPLY = {
@@ -42,26 +40,18 @@ WITHOUT_TEXT = {
 """Rows whose request left out the text, as ours never does: there is nothing to quote, but the total is theirs."""
 
 
-def recorded(source: str) -> list[ParameterSet]:
-    """Return the rows of one service as parameters, or one that is skipped where there are no recordings."""
-    if not RECORDINGS.exists():
-        return [
-            pytest.param(
-                None, marks=pytest.mark.skip(reason=f"no ../shared/recordings/{RECORDINGS.name} beside the repository")
-            )
-        ]
-    rows = [json.loads(line) for line in RECORDINGS.read_text(encoding="utf-8").splitlines()]
-    return [pytest.param(row, id=row["id"]) for row in rows if row["source"] == source]
+def answers(source: str) -> list[ParameterSet]:
+    """Return the rows of one service as parameters."""
+    return recorded(FILE, lambda row: row["source"] == source)
 
 
-def played(row: dict[str, Any]) -> httpx2.AsyncClient:
+def played(row: Row) -> httpx2.AsyncClient:
     """Return a client to whom the service gives the recorded answer, whatever is asked."""
-    response = httpx2.Response(row["status"], headers=row["headers"], content=row["body"].encode())
-    return httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _: response))
+    return httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _: response(row)))
 
 
-@pytest.mark.parametrize("row", recorded("wikipedia"))
-async def test_a_recorded_search_comes_out_as_it_was_labelled(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", answers("wikipedia"))
+async def test_a_recorded_search_comes_out_as_it_was_labelled(row: Row) -> None:
     """Found with as many passages and the same total, or failed with the same kind of error."""
     expect = row["expect"]
     query = httpx2.URL(row["url"]).params["srsearch"]
@@ -97,8 +87,8 @@ ANOTHER_ENDPOINT = {
 """Rows whose label rests on the address that was asked."""
 
 
-@pytest.mark.parametrize("row", [row for name in SCHOLARLY for row in recorded(name)])
-async def test_a_recorded_list_of_works_comes_out_as_it_was_labelled(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", [row for name in SCHOLARLY for row in answers(name)])
+async def test_a_recorded_list_of_works_comes_out_as_it_was_labelled(row: Row) -> None:
     """Found with as many works and the same total, empty, or failed with the same kind of error."""
     expect = row["expect"]
     async with played(row) as client:
@@ -120,8 +110,8 @@ async def test_a_recorded_list_of_works_comes_out_as_it_was_labelled(row: dict[s
         assert passage.date is None or re.fullmatch(r"[0-9]{4}(-[0-9]{2}){0,2}", passage.date)
 
 
-@pytest.mark.parametrize("row", recorded("page"))
-async def test_a_recorded_web_page_is_never_taken_for_data(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("row", answers("page"))
+async def test_a_recorded_web_page_is_never_taken_for_data(row: Row) -> None:
     """Where JSON is due, a bot wall is an outage, and so is a page of results (labelled found or empty as a page)."""
     async with played(row) as client:
         with pytest.raises(SourceError) as caught:
@@ -129,8 +119,7 @@ async def test_a_recorded_web_page_is_never_taken_for_data(row: dict[str, Any]) 
     assert (caught.value.error_type, caught.value.retryable) == ("unavailable", True)
 
 
-@pytest.mark.skipif(not RECORDINGS.exists(), reason=f"no ../shared/recordings/{RECORDINGS.name} beside the repository")
+@needs(FILE)
 def test_every_recorded_service_is_run_or_named_with_the_reason() -> None:
     """No row falls through silently."""
-    services = {json.loads(line)["source"] for line in RECORDINGS.read_text(encoding="utf-8").splitlines()}
-    assert services == RUN_HERE | DO_NOT_APPLY.keys()
+    assert {row["source"] for row in rows(FILE)} == RUN_HERE | DO_NOT_APPLY.keys()
