@@ -112,6 +112,16 @@ async def test_a_stream_that_ends_early_is_a_passing_failure_wherever_it_was_cut
     assert (error.kind, error.retryable) == ("malformed", True)
 
 
+@pytest.mark.parametrize("cut", range(1, len(sse(EVENTS[-1])) + 1))
+async def test_the_last_event_counts_from_the_last_byte_of_its_data(cut: int) -> None:
+    """A stream without its last blank line is whole; half of `message_stop` is none."""
+    body = sse(*EVENTS)[:-cut]
+    if cut <= 2:
+        assert (await turn_of(sse_response(body))).text == "hello there"
+    else:
+        assert (await error_of(sse_response(body))).retryable
+
+
 @pytest.mark.parametrize("kind", ["overloaded_error", "api_error", "rate_limit_error", "timeout_error"])
 async def test_an_error_event_inside_a_200_stream_is_a_passing_failure(kind: str) -> None:
     """`overloaded` in mid-stream is retried like a 529."""

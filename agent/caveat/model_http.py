@@ -125,7 +125,11 @@ class WholeEvents:
         self._response = response
 
     async def aiter_bytes(self) -> AsyncIterator[bytes]:
-        """Yield one event after the other: all that the SDK's decoder asks of a response. Raises ModelError."""
+        """Yield one event after the other: all that the SDK's decoder asks of a response. Raises ModelError.
+
+        The last event counts without its blank line too, which a proxy may trim: JSON that is cut is no JSON, so that
+        half of an event is never taken for one.
+        """
         event = bytearray()
         lines = 0
         async for chunk in self._response.aiter_bytes():
@@ -140,4 +144,4 @@ class WholeEvents:
                     event.clear()
                     lines = 0
         if event:
-            yield bytes(event)
+            yield bytes(event) + b"\n\n"
