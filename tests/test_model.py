@@ -10,12 +10,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from anthropic._streaming import ServerSentEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
 from caveat.model import open_model
 from caveat.settings import KEY_VARIABLES, SettingsError, read_settings
-from caveat.turn import ModelError, Turn
+from caveat.turn import ModelError, Turn, assembled
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults
 from caveat_tools.retry import RetryPolicy
@@ -100,6 +101,14 @@ async def test_a_count_of_tokens_that_cannot_be_one_counts_nothing(count: Any) -
     model = ScriptedModel([message([text("a")], usage={"input_tokens": count, "output_tokens": 7})]).model()
     await model.turn("s", HELLO, [])
     assert model.usage.tokens == 7
+
+
+async def test_a_count_that_is_left_out_at_the_end_of_a_stream_stands_as_at_its_beginning() -> None:
+    """The counts at the end are totals, which replace the first ones; null replaces nothing."""
+    events = stream_of(message([text("a")], usage={"input_tokens": 10, "cache_read_input_tokens": 90}))
+    events[-2]["usage"] = {"input_tokens": None, "cache_read_input_tokens": 95, "output_tokens": 7}
+    usage = (await turn_of(sse_response(sse(*events)))).usage
+    assert (usage.input, usage.cache_read, usage.output) == (10, 95, 7)
 
 
 EVENTS = stream_of(message([text("hello there"), tool_use("search", "toolu_1", q="x")]))
@@ -517,6 +526,41 @@ async def test_blocks_of_unknown_types_come_back_as_they_were() -> None:
     assert turn.content == [*UNKNOWN, text("done")]
 
 
+async def test_an_input_of_another_block_is_left_as_it_came() -> None:
+    """Only a call of ours must have arguments that are an object; what is text elsewhere stays text."""
+    blocks = [{"type": "hologram", "input": "words"}, {"type": "hologram", "input": '{"a": 1}'}]
+    assert (await turn_of(httpx2.Response(200, json=message(blocks)))).content == blocks
+
+
+async def test_the_streamed_input_of_a_server_tool_is_an_object() -> None:
+    """Its pieces are put together like those of a call of ours; half of it, which nobody runs, leaves nothing."""
+    start = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    events = [EVENTS[0]]
+    for index, pieces in enumerate((['{"query"', ': "tea"}'], ['{"query"'], [""])):
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        for piece in pieces:
+            delta = {"type": "input_json_delta", "partial_json": piece}
+            events.append({"type": "content_block_delta", "index": index, "delta": delta})
+    turn = await turn_of(sse_response(sse(*events, *EVENTS[-2:])))
+    assert [block["input"] for block in turn.content] == [{"query": "tea"}, {}, {}]
+
+
+async def test_an_input_that_comes_whole_is_kept() -> None:
+    """An empty piece after it adds nothing to it, and does not take it away."""
+    events = stream_of(message([tool_use("search", "toolu_1", q="x")]))
+    events[1]["content_block"]["input"] = {"q": "x"}
+    events[2]["delta"]["partial_json"] = ""
+    assert (await turn_of(sse_response(sse(*events)))).tool_uses[0]["input"] == {"q": "x"}
+
+
+async def test_a_citation_goes_back_without_its_file_id() -> None:
+    """The API's answers have the field, and its requests have not."""
+    citation = {"type": "char_location", "cited_text": "a", "document_index": 0, "document_title": None}
+    block = {**text("words"), "citations": [{**citation, "file_id": None}, {**citation, "file_id": "file_1"}]}
+    turn = await turn_of(httpx2.Response(200, json=message([block])))
+    assert turn.content == [{**text("words"), "citations": [citation, citation]}]
+
+
 async def test_unknown_deltas_are_put_together_and_unknown_events_ignored() -> None:
     """A stream of a later API version is still read."""
     events = [
@@ -529,6 +573,36 @@ async def test_unknown_deltas_are_put_together_and_unknown_events_ignored() -> N
         *EVENTS[-2:],
     ]
     assert (await turn_of(sse_response(sse(*events)))).content == [{"type": "hologram", "beam": "abcd", "n": 2}]
+
+
+async def test_a_stream_is_by_the_model_that_ended_it() -> None:
+    """Where another model took over, the price is its price, as it is without a stream."""
+    fallback = {"type": "fallback", "from": {"model": "scripted"}, "to": {"model": "claude-haiku-4-5"}}
+    script = ScriptedModel([message([fallback, text("words")])])
+    model = script.model(policy=ONCE)
+    assert (await model.turn("s", HELLO, [])).content == [fallback, text("words")]
+    assert model.answered_by == "claude-haiku-4-5"
+
+
+@pytest.mark.usefixtures("_ends")
+@pytest.mark.parametrize(
+    ("start", "delta"),
+    [
+        (text(""), {"type": "text_delta", "text": "x" * 500}),
+        (tool_use("search", "toolu_1"), {"type": "input_json_delta", "partial_json": "x" * 500}),
+    ],
+)
+async def test_a_flood_of_small_pieces_is_put_together_in_time(start: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Twenty megabytes of words or arguments, in forty thousand pieces."""
+    opening = {"type": "content_block_start", "index": 0, "content_block": start}
+    piece = {"type": "content_block_delta", "index": 0, "delta": delta}
+
+    async def events() -> AsyncIterator[ServerSentEvent]:
+        for event in (EVENTS[0], opening, *[piece] * 40_000, EVENTS[-1]):
+            yield ServerSentEvent(data=json.dumps(event))
+
+    block = (await assembled(events()))["content"][0]
+    assert max(len(value) for value in block.values()) == 20_000_000
 
 
 async def test_blank_text_blocks_are_dropped() -> None:

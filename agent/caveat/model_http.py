@@ -127,8 +127,8 @@ class WholeEvents:
     async def aiter_bytes(self) -> AsyncIterator[bytes]:
         """Yield one event after the other: all that the SDK's decoder asks of a response. Raises ModelError.
 
-        The last event counts without its blank line too, which a proxy may trim: JSON that is cut is no JSON, so that
-        half of an event is never taken for one.
+        The last event counts without its blank line, too: JSON that is cut is no JSON, so that half of an event is
+        never taken for a whole one.
         """
         event = bytearray()
         lines = 0

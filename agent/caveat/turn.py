@@ -53,9 +53,9 @@ class ModelError(RecoverableError):
 class Turn:
     """One complete assistant turn.
 
-    `content` is as the server sent it, ready to be sent back. `broken` maps the id of each tool_use whose arguments
-    were cut or are not a JSON object to the reason; such a call must not be executed. `usage` is as far as the server
-    tells.
+    `content` is as the server sent it, ready to be sent back: without what no request may hold. `broken` maps the id of
+    each tool_use whose arguments were cut or are not a JSON object to the reason; such a call must not be executed.
+    `usage` is as far as the server tells.
     """
 
     content: list[Block]
@@ -98,7 +98,9 @@ class _Assembly:
     def __init__(self) -> None:
         self.message: Message = {}
         self.stopped = False
-        self._arguments: dict[int, str] = {}
+        self._arguments: dict[int, list[str]] = {}
+        self._words: dict[tuple[int, str], list[str]] = {}
+        """The pieces of each text, by block and field; joined once, since there may be very many."""
 
     def add(self, event: dict[str, Any], name: str | None) -> None:
         """Take one event in. llama.cpp's errors have the name `error` only, and the error itself as data."""
@@ -107,33 +109,52 @@ class _Assembly:
                 self.message = dict(event["message"])
                 self.message["content"] = list(self.message["content"])
             case "content_block_start":
-                self.message["content"].append(dict(event["content_block"]))
+                self._begin(dict(event["content_block"]))
             case "content_block_delta":
                 self._extend(event["index"], event["delta"])
             case "message_delta":
                 delta = event["delta"]
                 self.message |= {name: delta[name] for name in ("stop_reason", "stop_sequence") if name in delta}
-                self.message["usage"] = {**(self.message.get("usage") or {}), **(event.get("usage") or {})}
+                counts = {name: count for name, count in (event.get("usage") or {}).items() if count is not None}
+                self.message["usage"] = {**(self.message.get("usage") or {}), **counts}
             case "message_stop":
-                for index, text in self._arguments.items():
-                    self.message["content"][index]["input"] = text
-                self.stopped = True
+                self._finish()
             case "error":
                 raise _stream_error(event.get("error") or event)
             case _:
                 pass  # ping, content_block_stop, and events that do not exist yet
 
+    def _begin(self, block: Block) -> None:
+        self.message["content"].append(block)
+        if block.get("type") == "fallback":  # a message that is not streamed has the name of the last model, too
+            self.message["model"] = block["to"]["model"]
+
     def _extend(self, index: int, delta: dict[str, Any]) -> None:
         block = self.message["content"][index]
         if delta["type"] == "input_json_delta":
-            self._arguments[index] = self._arguments.get(index, "") + delta["partial_json"]
+            block.setdefault("input", {})  # llama.cpp leaves it out
+            self._arguments.setdefault(index, []).append(delta["partial_json"])
         elif delta["type"] == "citations_delta":
-            block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+            block["citations"] = block.get("citations") or []
+            block["citations"].append(delta["citation"])
         else:
             for name, value in delta.items():
-                if name != "type":
-                    before = block.get(name)
-                    block[name] = before + value if isinstance(before, str) and isinstance(value, str) else value
+                if isinstance(value, str) and isinstance(block.get(name), str) and name != "type":
+                    self._words.setdefault((index, name), [block[name]]).append(value)
+                elif name != "type":
+                    block[name] = value
+                    self._words.pop((index, name), None)
+
+    def _finish(self) -> None:
+        content = self.message["content"]
+        for (index, name), pieces in self._words.items():
+            content[index][name] = "".join(pieces)
+        for index, pieces in self._arguments.items():
+            if arguments := "".join(pieces):
+                content[index]["input"] = arguments
+            if content[index]["type"] != "tool_use":  # what is wrong with ours is told later
+                content[index], _ = _with_arguments(content[index])
+        self.stopped = True
 
 
 _CONTEXT_FULL_NAMES: Final = ("exceed_context_size_error", "context_length_exceeded", "request_too_large")
@@ -218,11 +239,24 @@ def _checked(block: Any) -> tuple[Block, str | None]:
     if is_call and not (isinstance(block.get("name"), str) and isinstance(block.get("id"), str) and block["id"]):
         raise _senseless("holds a tool_use without name or id")
     reason = None
-    if is_call or isinstance(block.get("input"), str):
+    if is_call:
         block, reason = _with_arguments(block)
+    elif block["type"] == "text" and isinstance(citations := block.get("citations"), list):
+        block = {**block, "citations": [_requested(citation) for citation in citations]}
     if _is_deeper(block, MAX_DEPTH + 1):
         raise _senseless("holds a block that is nested too deeply")
     return block, reason
+
+
+def _requested(citation: Any) -> Any:
+    """Return a citation as requests hold it: `file_id` stands in answers only.
+
+    Source: the types of the SDK (2.14), in which this is the one field that a block of an answer has and that of a
+    request has not.
+    """
+    if not isinstance(citation, dict):
+        return citation
+    return {name: value for name, value in citation.items() if name != "file_id"}
 
 
 def _senseless(what: str) -> ModelError:
