@@ -207,6 +207,25 @@ async def test_a_refusal_ends_the_agent_with_its_reason() -> None:
     assert (end.reason, end.turns) == ("refused", 1)
 
 
+async def test_a_refusal_in_the_middle_of_a_turn_carries_nothing_out() -> None:
+    """What was said and called before it is neither run nor kept; searches of earlier turns are."""
+    refused = message([text("I will look"), tool_use("look", query="b")], stop_reason="refusal")
+    run = session([tool_use("look", query="a")], refused)
+    end = await run.run()
+    assert (end.reason, run.look.ran) == ("refused", ["a"])
+    assert [said["role"] for said in end.messages].count("assistant") == 1
+
+
+@pytest.mark.parametrize("stop_reason", ["stop_sequence", "compaction", "a_reason_of_tomorrow"])
+async def test_a_turn_that_stopped_for_another_reason_is_a_turn(stop_reason: str) -> None:
+    """Its calls are run, and words alone are followed by the request to hand over."""
+    called = message([tool_use("look", query="a")], stop_reason=stop_reason)
+    run = session(called, message([text("so")], stop_reason=stop_reason), DONE)
+    assert (await run.run()).reason == "finished"
+    assert run.look.ran == ["a"]
+    assert "Call done now" in run.script.requests[-1]["messages"][-1]["content"][0]["text"]
+
+
 async def test_a_full_context_ends_the_agent_after_its_calls_are_answered() -> None:
     """The transcript stays well-formed, and what was found before is kept."""
     full = message(
