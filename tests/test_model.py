@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caveat.model import open_model
+from caveat.prices import TurnUsage
 from caveat.settings import KEY_VARIABLES, SettingsError, read_settings
-from caveat.turn import ModelError, Turn, assembled
+from caveat.turn import ModelError, Turn, assembled, checked_turn
 from caveat_tools.clock import FakeClock
 from caveat_tools.faults import parse_faults
 from caveat_tools.retry import RetryPolicy
@@ -603,6 +604,14 @@ async def test_a_flood_of_small_pieces_is_put_together_in_time(start: dict[str, 
 
     block = (await assembled(events()))["content"][0]
     assert max(len(value) for value in block.values()) == 20_000_000
+
+
+@pytest.mark.usefixtures("_ends")
+async def test_a_flood_of_small_calls_is_checked_in_time() -> None:
+    """Fifty thousand of them, in one message."""
+    calls = [tool_use("search", f"toolu_{number}") for number in range(50_000)]
+    turn = checked_turn(message(calls), TurnUsage())
+    assert turn.tool_uses == calls
 
 
 async def test_blank_text_blocks_are_dropped() -> None:

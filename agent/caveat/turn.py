@@ -211,11 +211,13 @@ def checked_turn(message: Message, usage: TurnUsage) -> Turn:
         raise _senseless("has no content")
     content: list[Block] = []
     broken: dict[str, str] = {}
+    ids: set[str] = set()
     for raw in message["content"]:
         block, reason = _checked(raw)
         if block["type"] == "tool_use":
-            if any(block["id"] == other.get("id") for other in content):
+            if block["id"] in ids:
                 raise _senseless("uses the id of a tool_use twice")
+            ids.add(block["id"])
             if reason:
                 broken[block["id"]] = reason
         if block["type"] != "text" or block["text"].strip():  # the API refuses blank text when it is sent back
