@@ -75,6 +75,14 @@ def test_a_plan_after_a_search_keeps_the_topic_that_was_searched() -> None:
     assert story.ledger.topics == {"T1": "the question", "T2": "dams"}
 
 
+@pytest.mark.parametrize("error_type", ["invalid_arguments", "budget_exhausted"])
+def test_a_call_that_reached_no_source_takes_no_number_from_the_plan(error_type: ErrorType) -> None:
+    """A model that misspells its first call and plans then gets T1 for its first topic, as it was told."""
+    story = Story().turn(1, ("q", failed(error_type=error_type, attempts=0)))
+    story.ledger.plan(["dams"])
+    assert story.ledger.topics == {"T1": "dams"}
+
+
 def test_no_more_than_eight_topics_are_taken() -> None:
     """A plan of a hundred topics does not spread the budget to nothing."""
     ledger = Ledger("q", FakeClock().now)

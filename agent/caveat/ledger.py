@@ -57,6 +57,11 @@ class Entry:
         return isinstance(self.outcome, Failed) and self.outcome.error_type == "blocked"
 
     @property
+    def did_not_fit(self) -> bool:
+        """True for a call with arguments that no source could be asked with."""
+        return isinstance(self.outcome, Failed) and self.outcome.error_type == "invalid_arguments"
+
+    @property
     def was_never_sent(self) -> bool:
         """True where the guard, the budget or a stop came first."""
         outcome = self.outcome
@@ -101,9 +106,10 @@ class Ledger:
     def plan(self, topics: Iterable[str]) -> tuple[dict[str, str], list[str]]:
         """Add topics; return those named by id, and those for which there was no room. None is ever removed.
 
-        The first plan takes the place of the topic that stands for the whole question, unless that was searched.
+        The first plan takes the place of the topic that stands for the whole question, unless that was searched. A call
+        that was refused before any source was asked was no search.
         """
-        if not self._planned and not self.entries:
+        if not self._planned and all(entry.did_not_fit or entry.was_never_sent for entry in self.entries):
             self.topics.clear()
         self._planned = True
         ids = {text: key for key, text in self.topics.items()}
