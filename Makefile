@@ -49,7 +49,7 @@ schema: $(VENV)/.ready    ## write docs/outcome.schema.json and docs/report.sche
 record: $(VENV)/.ready    ## overwrite cassettes/ with the model of ANTHROPIC_API_KEY (costs money) or ANTHROPIC_BASE_URL
 	@[ -n "$$ANTHROPIC_API_KEY$$ANTHROPIC_BASE_URL" ] || \
 	  { echo "Recording needs a model: set ANTHROPIC_API_KEY (it costs money), or ANTHROPIC_BASE_URL." >&2; exit 2; }
-	@RECORD=1 $(BIN)/python -m pytest tests/test_cassettes.py -s $(ARGS)
+	@$(BIN)/python -m pytest tests/test_sessions.py --record-mode=rewrite $(ARGS)
 
 docs: schema reference examples  ## write the parts of docs/ anew that code can write
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import resource
@@ -16,19 +17,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+from vcr.request import Request
 
 from caveat.budget import Limits
 from caveat.claims import check
 from caveat.session import research
+from caveat.testing.cassette import Cassette, use_cassette
+from caveat.testing.cassette_file import to_text
+from caveat.testing.session import play, session_of
 from caveat_tools.clock import FakeClock
 from caveat_tools.source import Ask
 from caveat_tools.sources.local import LocalSource
 from made_files import docx, epub, notebook, paragraph, pdf
-from recorded import play
 from scripted import ScriptedModel, ScriptedSource, passage, tool_use
-from test_cassettes import SESSIONS
 
+CASSETTES = Path(__file__).parent.parent / "cassettes"
 WORDS = [
     f"{stem}{ending}" for stem in ("dam", "river", "cost", "wall", "year", "плотин") for ending in map(str, range(900))
 ]
@@ -157,12 +160,42 @@ async def loop(turns: int) -> None:
 async def replay() -> None:
     """Play every cassette from its file to its report."""
     requests = 0
+    paths = sorted(CASSETTES.rglob("*.yaml"))
     start = time.perf_counter()
-    for name, session in SESSIONS.items():
-        with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as home:
-            requests += len((await play(name, session, Path(home), monkeypatch)).cassette)
+    for path in paths:
+        with use_cassette(path) as cassette:
+            await play(cassette, session_of(cassette))
+            requests += len(cassette)
     took = time.perf_counter() - start
-    print(f"replay       {1e3 * took / requests:8.1f} ms a request ({requests} requests of {len(SESSIONS)} sessions)")
+    print(
+        f"replay       {1e3 * took / requests:8.1f} ms a request, {took:.1f} s in all "
+        f"({requests} requests of {len(paths)} sessions)"
+    )
+
+
+def cassettes() -> None:
+    """Read and match on a cassette of 100 requests of 200 kB."""
+    chance = random.Random(7)
+    system = [{"type": "text", "text": prose(chance, 7_600)}]
+    bodies = [
+        {"model": "m", "system": system, "messages": [{"role": "user", "content": prose(chance, 7_600)}]}
+        for _ in range(100)
+    ]
+    requests = [Request("POST", "https://api.anthropic.com/v1/messages", json.dumps(body), {}) for body in bodies]
+    answer = {"status": {"code": 200, "message": "OK"}, "headers": {}, "body": {"string": b"{}"}}
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "large.yaml"
+        writing = seconds(lambda: path.write_text(to_text({}, requests, [answer] * len(requests))))
+        start = time.perf_counter()
+        cassette = Cassette(path)
+        reading = time.perf_counter() - start
+        start = time.perf_counter()
+        for request in reversed(requests):
+            cassette.answer(Request(request.method, request.uri, request.body, {}))
+        asking = 1e3 * (time.perf_counter() - start) / len(requests)
+        size = path.stat().st_size
+    print(f"cassette     {asking:8.2f} ms a request of {len(requests[0].body) // 1000} kB, scrubbed and matched")
+    print(f"             {reading:8.1f} s to read, {writing:.1f} s to write (100 requests, {size / 1e6:.0f} MB)")
 
 
 def quotes() -> None:
@@ -183,6 +216,7 @@ def main() -> None:
     asyncio.run(large())
     asyncio.run(loop(40))
     asyncio.run(replay())
+    cassettes()
     quotes()
     print(f"memory       {peak():8.0f} MB at the peak")
 

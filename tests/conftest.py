@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from scripted import close_stores
 
+collect_ignore = ["sample_project"]  # it is run by `make package`, in an environment of its own
+
 # A busy machine makes no example wrong: speed is measured by `make bench`, not by a test's deadline.
 settings.register_profile("caveat", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", settings.get_profile("caveat"), max_examples=2_000)

@@ -12,20 +12,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
-
-from recorded import NOTES, play
+import test_sessions
+from caveat import Report
+from caveat.testing.cassette import Cassette, use_cassette
+from caveat.testing.session import play, session_of
 from servers import FakeMediaWiki, LocalServer
-from test_cassettes import BRIDGE, QUESTION, SESSIONS
+from sessions import BRIDGE, NOTES, QUESTION, SESSIONS
 
 FOLDER = Path(__file__).parent.parent / "docs" / "examples"
-ABOUT = {
-    "timeout_then_changed_query": "A time-out reaches the coordinator, which asks again in other words.",
-    "valid_empty_result": "Nothing is there, and that is an answer: no failure, no repeat, no gap.",
-    "local_retry_succeeds": "Two failures are mended by local retries; the coordinator never hears of them.",
-    "alternative_source": "A source stays dead; the answer comes from another one, and the gap stays named.",
-    "dead_source": "The only source stays dead: the topic is marked, and nothing is guessed.",
-}
+CASSETTES = Path(__file__).parent.parent / "cassettes" / "test_sessions"
+ABOUT = {name: getattr(test_sessions, f"test_{name}").__doc__ for name in SESSIONS}
 LIVE = {
     "timeout_then_changed_query": [QUESTION, "--sources", "wikipedia", "--inject", "wikipedia:timeout*3"],
     "valid_empty_result": ["What is the toll for the Halsund ferry?", "--docs", "NOTES", "--inject", "local:empty"],
@@ -35,20 +31,45 @@ LIVE = {
 }
 
 
+def table() -> str:
+    """Return the list of the sessions, as it stands in cassettes/README.md."""
+    rows = []
+    for name, about in ABOUT.items():
+        cassette = Cassette(CASSETTES / f"test_{name}.yaml")
+        injected = f"`{session_of(cassette).inject}`" if session_of(cassette).inject else ""
+        rows.append(f"| [{name}](test_sessions/test_{name}.yaml) | {about} | {len(cassette)} | {injected} |\n")
+    return "| session | situation | interactions | injected |\n| --- | --- | --- | --- |\n" + "".join(rows)
+
+
+def with_table(page: str) -> str:
+    """Return a page with its table written anew."""
+    lines = page.splitlines(keepends=True)
+    first = next(at for at, line in enumerate(lines) if line.startswith("|"))
+    after = next(at for at, line in enumerate(lines[first:], first) if not line.startswith("|"))
+    return "".join(lines[:first]) + table() + "".join(lines[after:])
+
+
+async def replayed(path: Path) -> Report:
+    """Play a cassette from its file alone."""
+    with use_cassette(path) as cassette:
+        return await play(cassette, session_of(cassette))
+
+
 def recorded(name: str) -> str:
     """Replay a cassette and return its page."""
-    with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as home:
-        session = asyncio.run(play(name, SESSIONS[name], Path(home), monkeypatch))
+    path = CASSETTES / f"test_{name}.yaml"
+    report = asyncio.run(replayed(path))
     queries = [
         f"{q.source} “{q.query}” → {q.error_type or q.status}" + (f", then {q.next}" if q.next else "")
-        for topic in session.report.topics
+        for topic in report.topics
         for q in topic.queries
     ]
     return (
-        f"# Recorded: {ABOUT[name]}\n\nReplayed from `cassettes/{name}.yaml`; how it was recorded is in "
-        "[cassettes/README.md](../../cassettes/README.md).\n\nWhat was asked, and what was done after each failure:\n\n"
+        f"# Recorded: {ABOUT[name]}\n\nPlayed with `caveat replay cassettes/test_sessions/{path.name}`; how it was "
+        "recorded is in [cassettes/README.md](../../cassettes/README.md).\n\nWhat was asked, and what was done after "
+        "each failure:\n\n"
         + "".join(f"- {line}\n" for line in queries)
-        + f"\nExit code {session.report.exit_code}. The report:\n\n---\n\n{session.report.markdown}"
+        + f"\nExit code {report.exit_code}. The report:\n\n---\n\n{report.markdown}"
     )
 
 
@@ -71,15 +92,20 @@ def live(name: str) -> str:
 
 
 def main() -> None:
-    """Write all pages and their index."""
+    """Write all pages and their index, and the table in cassettes/README.md."""
+    page = CASSETTES.parent / "README.md"
+    page.write_text(with_table(page.read_text()))
     rows = []
     for name, about in ABOUT.items():
         (FOLDER / f"recorded_{name}.md").write_text(recorded(name))
-        (FOLDER / f"live_{name}.md").write_text(live(name))
-        rows.append(f"| {about} | [recorded](recorded_{name}.md) | [live](live_{name}.md) |\n")
+        without = ""
+        if name in LIVE:
+            (FOLDER / f"live_{name}.md").write_text(live(name))
+            without = f"[live](live_{name}.md)"
+        rows.append(f"| {about} | [recorded](recorded_{name}.md) | {without} |\n")
     folder_rows = [f"- [{page.stem}]({page.name})\n" for page in sorted(FOLDER.glob("folder_*.md"))]
     (FOLDER / "README.md").write_text(
-        "# Examples\n\nFive situations, each as a recorded session with a capable model and as a live run of the\n"
+        "# Examples\n\nSituations, each as a recorded session with a capable model, some also as a live run of the\n"
         "command with the embedded model, which is no language model. `make examples` writes them anew, and starts\n"
         "the small encyclopedia that the live runs ask in place of Wikipedia; they cannot be typed without it.\n\n"
         "| situation | with a model | without |\n| --- | --- | --- |\n"

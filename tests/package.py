@@ -13,7 +13,10 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+
+import sample_agent
 
 ROOT = Path(__file__).parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -30,13 +33,18 @@ QUESTION = "When was the Kariba Dam finished?"
 NOTE = "# Kariba\n\nThe Kariba Dam was finished in 1959.\n"
 
 
-def run(*command: str | Path, cwd: Path, **variables: str) -> str:
-    """Run a command and return its standard output; end with its errors where it fails."""
+def run(*command: str | Path, cwd: Path, may_fail: bool = False, variables: Mapping[str, str] | None = None) -> str:
+    """Run a command and return its standard output; end with its errors where it fails and may not."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC_", "CAVEAT_", "PYTHON"))}
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env={**environment, **variables}, capture_output=True, text=True, check=False
+        list(map(str, command)),
+        cwd=cwd,
+        env={**environment, **(variables or {})},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    if done.returncode:
+    if done.returncode and not may_fail:
         sys.exit(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
 
@@ -47,10 +55,12 @@ def try_out(caveat: Path, folder: Path) -> None:
     (folder / "notes" / "kariba.md").write_text(NOTE)
     home = {"CAVEAT_HOME": str(folder / "home")}
     report = json.loads(
-        run(caveat, "ask", QUESTION, "--docs", "notes", "--sources", "local", "--json", "-", cwd=folder, **home)
+        run(caveat, "ask", QUESTION, "--docs", "notes", "--sources", "local", "--json", "-", cwd=folder, variables=home)
     )
     assert [topic["state"] for topic in report["topics"]] == ["covered"], report
-    found = json.loads(run(caveat, "search", "local", "Kariba", "--docs", "notes", "--json", cwd=folder, **home))
+    found = json.loads(
+        run(caveat, "search", "local", "Kariba", "--docs", "notes", "--json", cwd=folder, variables=home)
+    )
     assert found["status"] == "found", found
 
 
@@ -76,12 +86,20 @@ def main() -> None:
         try_out(work / "venv" / "bin" / "caveat", work)
         print("package: the wheel answers a question in another folder")
 
+        run(sys.executable, "-m", "venv", work / "sample-venv", cwd=work)
+        python = work / "sample-venv" / "bin" / "python"
+        run(python, "-m", "pip", "install", "--quiet", "-c", CONSTRAINTS, f"{wheel}[testing]", cwd=work)
+        sample_agent.try_out(python, work, run)
+        print("package: an agent of somebody else's records and replays a session with the pytest plugin")
+
         run(*pip, "uv", "pipx", cwd=work)
         tools = {"UV_TOOL_DIR": str(work / "uv"), "UV_TOOL_BIN_DIR": str(work / "uv-bin")}
-        run(work / "venv" / "bin" / "uv", "tool", "install", "--python", sys.executable, ROOT, cwd=work, **tools)
+        run(
+            work / "venv" / "bin" / "uv", "tool", "install", "--python", sys.executable, ROOT, cwd=work, variables=tools
+        )
         try_out(work / "uv-bin" / "caveat", work)
         tools = {"PIPX_HOME": str(work / "pipx"), "PIPX_BIN_DIR": str(work / "pipx-bin")}
-        run(work / "venv" / "bin" / "pipx", "install", "--python", sys.executable, ROOT, cwd=work, **tools)
+        run(work / "venv" / "bin" / "pipx", "install", "--python", sys.executable, ROOT, cwd=work, variables=tools)
         try_out(work / "pipx-bin" / "caveat", work)
         print("package: uv tool install and pipx install give a command that works")
 

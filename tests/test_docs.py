@@ -56,10 +56,12 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
     assert reference.PAGE.read_text() == reference.page()
 
 
-def test_every_option_that_a_page_names_exists() -> None:
+def test_every_option_that_a_page_names_exists(pytestconfig: pytest.Config) -> None:
     """No page teaches a flag that no command has."""
     llama_cpps_own = {"--jinja", "--alias", "--port", "--chat-template-file"}
-    known = options_of(reference.page()) | llama_cpps_own
+    pytest_plugins = {"--record-mode", "--record-note"}
+    assert all(pytestconfig.getoption(option, "missing") != "missing" for option in pytest_plugins)
+    known = options_of(reference.page()) | llama_cpps_own | pytest_plugins
     for page in PAGES:
         if page.name == "folder-questions.md":
             continue  # its answers name options of other programs

@@ -15,7 +15,7 @@ from caveat_tools.clock import FakeClock
 from caveat_tools.faults import FAULTS, GRAMMAR, MODEL_FAULTS, FaultSyntaxError, parse_faults
 from caveat_tools.http import get_json
 from caveat_tools.source import SourceError
-from caveat_tools.transport import stacked
+from caveat_tools.transport import FaultTransport
 from scripted import OFFLINE
 
 SOURCES = ("wikipedia", "local")
@@ -120,7 +120,7 @@ EXPECTED = {
 async def test_each_fault_becomes_the_error_type_that_the_real_one_has(fault: str) -> None:
     """What is injected at the transport comes out of the HTTP layer as the table says, without waiting."""
     live = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"live": True}))
-    transport = stacked(live, parse_faults(f"wikipedia:{fault}*1", SOURCES), "wikipedia")
+    transport = FaultTransport(live, parse_faults(f"wikipedia:{fault}*1", SOURCES), "wikipedia")
     now = datetime(2026, 1, 2, tzinfo=UTC)
     async with httpx2.AsyncClient(transport=transport) as client:
         with pytest.raises(SourceError) as caught:
@@ -135,7 +135,7 @@ async def test_an_injected_empty_is_the_services_own_valid_answer() -> None:
     live = httpx2.MockTransport(lambda _: httpx2.Response(500))
     plan = parse_faults("wikipedia:empty", SOURCES)
     answers = {"empty": ("application/json", b'{"query": {"search": []}}')}
-    async with httpx2.AsyncClient(transport=stacked(live, plan, "wikipedia", answers)) as client:
+    async with httpx2.AsyncClient(transport=FaultTransport(live, plan, "wikipedia", answers)) as client:
         answer = await get_json(client, "http://wikipedia.test/", {}, now=datetime(2026, 1, 2, tzinfo=UTC))
     assert answer.value == {"query": {"search": []}}
 
@@ -178,10 +178,3 @@ async def test_each_fault_of_the_model_becomes_the_error_or_the_turn_that_the_re
         except ModelError as error:
             met = error.kind
     assert met == MODEL_EXPECTED[fault]
-
-
-async def test_an_ordinary_599_is_not_taken_for_a_marker() -> None:
-    """A server that really answers 599 is a server error, not a time-out."""
-    live = httpx2.MockTransport(lambda _: httpx2.Response(599))
-    async with httpx2.AsyncClient(transport=stacked(live, parse_faults("", SOURCES), "wikipedia")) as client:
-        assert (await client.get("http://wikipedia.test/")).status_code == 599

@@ -15,7 +15,7 @@ from caveat.turn import ModelError
 from caveat_tools.faults import FaultPlan
 from caveat_tools.network import without_password
 from caveat_tools.plain_text import one_line
-from caveat_tools.transport import stacked
+from caveat_tools.transport import FaultTransport
 
 MAX_ANSWER_BYTES: Final = 20_000_000
 MAX_REFUSAL_BYTES: Final = 100_000
@@ -29,7 +29,7 @@ STALL_SECONDS: Final = 300.0
 def http_client(inner: httpx2.AsyncBaseTransport, faults: FaultPlan) -> httpx2.AsyncClient:
     """Return the client for the SDK, over `inner`, a transport of a class that vcrpy patches."""
     return httpx2.AsyncClient(
-        transport=stacked(ModelTransport(inner), faults, "model", model_faults.ANSWERS),
+        transport=FaultTransport(ModelTransport(inner), faults, "model", model_faults.ANSWERS),
         timeout=httpx2.Timeout(STALL_SECONDS, connect=10.0),
         follow_redirects=False,
         headers={"accept-encoding": "identity"},

@@ -76,7 +76,7 @@ class Turn:
 
 async def assembled(events: AsyncIterator[Any]) -> Message:
     """Put a streamed message together. Raises ModelError for an error event, a malformed event or a cut stream."""
-    assembly = _Assembly()
+    assembly = Assembly()
     try:
         async for event in events:
             if event.data:
@@ -92,8 +92,11 @@ async def assembled(events: AsyncIterator[Any]) -> Message:
     return assembly.message
 
 
-class _Assembly:
-    """A message under construction. Source of the event forms: the Messages API's streaming reference."""
+class Assembly:
+    """A message under construction: `message` is whole when `stopped`, and else what there is of it.
+
+    Source of the event forms: the Messages API's streaming reference.
+    """
 
     def __init__(self) -> None:
         self.message: Message = {}
@@ -118,7 +121,8 @@ class _Assembly:
                 counts = {name: count for name, count in (event.get("usage") or {}).items() if count is not None}
                 self.message["usage"] = {**(self.message.get("usage") or {}), **counts}
             case "message_stop":
-                self._finish()
+                self.finish()
+                self.stopped = True
             case "error":
                 raise _stream_error(event.get("error") or event)
             case _:
@@ -145,7 +149,8 @@ class _Assembly:
                     block[name] = value
                     self._words.pop((index, name), None)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Join the pieces that have come so far."""
         content = self.message["content"]
         for (index, name), pieces in self._words.items():
             content[index][name] = "".join(pieces)
@@ -154,7 +159,6 @@ class _Assembly:
                 content[index]["input"] = arguments
             if content[index]["type"] != "tool_use":  # what is wrong with ours is told later
                 content[index], _ = _with_arguments(content[index])
-        self.stopped = True
 
 
 _CONTEXT_FULL_NAMES: Final = ("exceed_context_size_error", "context_length_exceeded", "request_too_large")

@@ -41,7 +41,7 @@ from caveat_tools.retry import RetryPolicy, Waiting, with_retries
 from caveat_tools.snapshots import SnapshotKey, Snapshots
 from caveat_tools.source import Ask, Page, Passage, Source, SourceError, UnsearchableError
 from caveat_tools.stop import Stop, Stopped
-from caveat_tools.transport import stacked
+from caveat_tools.transport import FaultTransport
 
 MAX_PAGES: Final = 5
 CALLS_AT_ONCE: Final = 2
@@ -340,7 +340,7 @@ class Searcher:
         """Let a source that has no transport fail exactly as one that has."""
         always = FaultPlan([Injection(name, fault)])
         nothing_behind = httpx2.MockTransport(lambda _: httpx2.Response(500))
-        async with httpx2.AsyncClient(transport=stacked(nothing_behind, always, name)) as client:
+        async with httpx2.AsyncClient(transport=FaultTransport(nothing_behind, always, name)) as client:
             await get_json(client, f"http://{name}.invalid/", {}, now=self._clock.now())
         return Page()
 

@@ -1,8 +1,8 @@
-"""One stack of HTTP transports, outermost first: marker → fault injection → the one transport that vcrpy patches.
+"""One stack of HTTP transports, outermost first: fault injection → the one transport that a cassette records.
 
-vcrpy stores responses, not exceptions. So a fault is a *marker*: a response with status 599 and a header that names
-the exception it stands for. It is made by an `httpx2.MockTransport`, which vcrpy records and replays like any other,
-and the outermost layer turns it back into the exception, before the body or in the middle of it.
+A fault that the network makes is an exception, as the real one is, before the answer or in the middle of its body. It
+is raised inside an `httpx2.MockTransport`, which a cassette records and replays like any other transport
+(`caveat.testing`); so the calls that were struck are struck again in a replay, whatever their order.
 """
 
 from __future__ import annotations
@@ -14,11 +14,6 @@ from typing import Final, TypeAlias
 import httpx2
 
 from caveat_tools.faults import STATUS_FAULTS, FaultPlan
-
-MARKER_STATUS: Final = 599
-RAISE_HEADER: Final = "x-caveat-raise"
-AFTER_BODY_HEADER: Final = "x-caveat-raise-after-body"
-MAX_PART_BYTES: Final = 100_000
 
 _EXCEPTIONS: Final[dict[str, tuple[type[httpx2.TransportError], str]]] = {
     "timeout": (httpx2.ReadTimeout, "no answer in time"),
@@ -47,52 +42,32 @@ _ANSWERS: Final[Mapping[str, Answer]] = {
 }
 
 
-class MarkerTransport(httpx2.AsyncBaseTransport):
-    """The outermost layer: turns a marker response back into the httpx2 exception that it stands for."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Pass the request on; raise or set up to raise what a marker says."""
-        response = await self._inner.handle_async_request(request)
-        if response.status_code != MARKER_STATUS:
-            return response
-        name = response.headers.get(RAISE_HEADER)
-        if name in _EXCEPTIONS:
-            raise _exception(name, request)
-        name = response.headers.get(AFTER_BODY_HEADER)
-        if name in _EXCEPTIONS:
-            return httpx2.Response(
-                200,
-                headers={"content-type": response.headers["content-type"]},
-                stream=_ThenRaise(await _beginning(response), _exception(name, request)),
-            )
-        return response
-
-    async def aclose(self) -> None:
-        """Close the layers below."""
-        await self._inner.aclose()
-
-
 class FaultTransport(httpx2.AsyncBaseTransport):
-    """The middle layer: a call that the plan strikes is answered by the fault, all others are passed on."""
+    """The outer layer: a call that the plan strikes meets the fault, all others are passed on."""
 
     def __init__(
-        self, inner: httpx2.AsyncBaseTransport, plan: FaultPlan, target: str, answers: Mapping[str, Answer]
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        plan: FaultPlan,
+        target: str,
+        answers: Mapping[str, Answer] = MappingProxyType({}),
     ) -> None:
-        """`answers` gives the service's own answer to a fault, by the fault's name."""
+        """`inner` must be of a class that a cassette records.
+
+        `answers` (fault name → content type and body) makes a fault look as it does at this service; it overrides the
+        plain answers to the faults of a source, and must hold every other fault that the plan can name.
+        """
         self._inner = inner
         self._plan = plan
         self._target = target
-        self._answers = answers
+        self._answers = {**_ANSWERS, **answers}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer with the fault that the plan names for this call, else pass the request on."""
+        """Meet the fault that the plan names for this call, else pass the request on."""
         fault = self._plan.take(self._target)
         if fault is None:
             return await self._inner.handle_async_request(request)
-        struck = httpx2.MockTransport(lambda _: fault_response(fault, self._answers))
+        struck = httpx2.MockTransport(lambda _: _under(fault, request, self._answers))
         return await struck.handle_async_request(request)
 
     async def aclose(self) -> None:
@@ -100,49 +75,19 @@ class FaultTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def stacked(
-    inner: httpx2.AsyncBaseTransport,
-    plan: FaultPlan,
-    target: str,
-    answers: Mapping[str, Answer] = MappingProxyType({}),
-) -> httpx2.AsyncBaseTransport:
-    """Return the whole stack around `inner`, which must be of a class that vcrpy patches.
-
-    `answers` (fault name → content type and body) makes a fault look as it does at this service; it overrides the
-    plain answers to the faults of a source, and must hold every other fault that the plan can name.
-    """
-    return MarkerTransport(FaultTransport(inner, plan, target, answers))
-
-
-def fault_response(fault: str, answers: Mapping[str, Answer] = MappingProxyType({})) -> httpx2.Response:
-    """Return what a server under this fault sends, or the marker of what the network does.
-
-    `answers` is as for `stacked`. Raises KeyError for a fault that has no answer.
-    """
-    if fault in _AT_ONCE:
-        return httpx2.Response(MARKER_STATUS, headers={RAISE_HEADER: fault})
-    kind, body = answers[fault] if fault in answers else _ANSWERS[fault]
-    headers = {"content-type": kind}
-    if fault in _EXCEPTIONS:
-        return httpx2.Response(MARKER_STATUS, headers={AFTER_BODY_HEADER: fault, **headers}, content=body)
+def _under(fault: str, request: httpx2.Request, answers: Mapping[str, Answer]) -> httpx2.Response:
+    """Return what a server under this fault sends, or raise what the network makes of it."""
+    kind, message = _EXCEPTIONS.get(fault, (None, ""))
+    error = kind(message, request=request) if kind else None
+    if error and fault in _AT_ONCE:
+        raise error
+    content_type, body = answers[fault]
+    headers = {"content-type": content_type}
+    if error:
+        return httpx2.Response(200, headers=headers, stream=_ThenRaise(body, error))
     if fault == "429":
         headers["retry-after"] = "1"
     return httpx2.Response(int(fault) if fault.isdigit() else 200, headers=headers, content=body)
-
-
-def _exception(name: str, request: httpx2.Request) -> httpx2.TransportError:
-    kind, message = _EXCEPTIONS[name]
-    return kind(message, request=request)
-
-
-async def _beginning(response: httpx2.Response) -> bytes:
-    """Return the part of an answer that a marker holds; a server that sends markers of its own gets no more room."""
-    part = b""
-    async for chunk in response.aiter_bytes():
-        part += chunk
-        if len(part) > MAX_PART_BYTES:
-            break
-    return part
 
 
 class _ThenRaise(httpx2.AsyncByteStream):

@@ -8,9 +8,11 @@ from __future__ import annotations
 import click
 
 from caveat.cli.ask import ask
+from caveat.cli.cassettes import cassettes
 from caveat.cli.completion import completion
 from caveat.cli.config import config
 from caveat.cli.doctor import doctor
+from caveat.cli.replay import replay
 from caveat.cli.search import search
 from caveat.cli.sources import sources
 from caveat.cli.terminal import Group, begin, show
@@ -52,5 +54,5 @@ def main() -> None:
     begin()
 
 
-for command in (ask, search, sources, config, doctor, completion):
+for command in (ask, search, sources, replay, cassettes, config, doctor, completion):
     main.add_command(command)

@@ -15,7 +15,18 @@ import click
 
 from caveat.budget import Limits, dollars, duration
 from caveat.cli.options import SOURCES_IN_WORDS, docs_option, inject_option, quiet_option, source_names, verbose_option
-from caveat.cli.terminal import EXIT_GAPS, EXIT_INTERRUPTED, EXIT_NO_REPORT, Command, leave, read, show, show_json, tell
+from caveat.cli.terminal import (
+    EXIT_GAPS,
+    EXIT_INTERRUPTED,
+    EXIT_NO_REPORT,
+    Command,
+    leave,
+    read,
+    show,
+    show_json,
+    show_report,
+    tell,
+)
 from caveat_tools.faults import GRAMMAR
 
 if TYPE_CHECKING:
@@ -270,7 +281,7 @@ def _deliver(
     if json_out == "-":
         show_json(report.to_json(), what="the report", kept=json_)
     elif printed:
-        show(_formatted(report), newline=False, what="the report", kept=markdown)
+        show_report(report, kept=markdown)
     if unwritten:
         sys.exit(EXIT_NO_REPORT)
 
@@ -292,19 +303,3 @@ def _at_once(path: str, flags: int) -> int:
     if without_wait:
         os.set_blocking(number, True)
     return number
-
-
-def _formatted(report: Report) -> str:
-    """Return the report as it goes to standard output: formatted for a terminal, else as Markdown."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return report.markdown
-    from rich.console import Console  # noqa: PLC0415
-    from rich.theme import Theme  # noqa: PLC0415
-
-    from caveat.render import print_report  # noqa: PLC0415
-
-    console = Console(theme=Theme({"markdown.code": "bold cyan"}))
-    console.width = max(60, console.width)  # narrower, the table would lose its columns
-    with console.capture() as capture:
-        print_report(report, console)
-    return capture.get()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 if TYPE_CHECKING:
+    from caveat.report import Report
     from caveat.settings import Origin, Settings
 
 EXIT_GAPS: Final = 3
@@ -101,6 +102,11 @@ def show_json(text: str, *, what: str = "the output", kept: Path | None = None) 
     show(text, what=what, kept=kept)
 
 
+def show_report(report: Report, *, kept: Path | None = None) -> None:
+    """Write a report to standard output as `show` does: formatted for a terminal, else as Markdown."""
+    show(_formatted(report), newline=False, what="the report", kept=kept)
+
+
 def _show_help(context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's form
     if asked and not context.resilient_parsing:
         show(context.get_help())
@@ -127,3 +133,18 @@ def _shown(option: click.Option | None) -> click.Option | None:
     if option is not None:
         option.callback = _show_help
     return option
+
+
+def _formatted(report: Report) -> str:
+    if sys.stdout is None or not sys.stdout.isatty():
+        return report.markdown
+    from rich.console import Console  # noqa: PLC0415
+    from rich.theme import Theme  # noqa: PLC0415
+
+    from caveat.render import print_report  # noqa: PLC0415
+
+    console = Console(theme=Theme({"markdown.code": "bold cyan"}))
+    console.width = max(60, console.width)  # narrower, the table would lose its columns
+    with console.capture() as capture:
+        print_report(report, console)
+    return capture.get()

@@ -20,7 +20,7 @@ from caveat_tools.network import NetworkError, NetworkTransport
 from caveat_tools.source import Source
 from caveat_tools.sources import arxiv, crossref, openalex, wikipedia
 from caveat_tools.sources.local import LocalSource
-from caveat_tools.transport import Answer, stacked
+from caveat_tools.transport import Answer, FaultTransport
 
 
 class _Service(Protocol):
@@ -106,7 +106,7 @@ async def _service(name: str, settings: SourceSettings, faults: FaultPlan, clock
 async def _asked_over_http(name: str, settings: SourceSettings, faults: FaultPlan, clock: Clock) -> Source:
     service, empty = _SERVICES[name]
     try:
-        transport = stacked(NetworkTransport(), faults, name, {"empty": empty})
+        transport = FaultTransport(NetworkTransport(), faults, name, {"empty": empty})
     except NetworkError as error:
         raise SourcesError(str(error)) from error
     client = httpx2.AsyncClient(transport=transport, headers={"user-agent": user_agent(settings.contact)})
