@@ -17,14 +17,9 @@ from vcr.request import Request
 from vcr.serialize import serialize
 from vcr.serializers import yamlserializer
 
-from caveat.testing.cassette_file import (
-    MAX_DEPTH,
-    CassetteFileError,
-    events_in,
-    from_text,
-    read_yaml,
-    to_text,
-)
+from caveat.testing.bodies import MAX_DEPTH, events_in
+from caveat.testing.cassette_file import CassetteFileError, from_text, to_text
+from caveat.testing.cassette_yaml import read_yaml
 
 CASSETTES = Path(__file__).parent.parent / "cassettes"
 MESSAGES = "https://api.anthropic.com/v1/messages"

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vcr.request import Request
 
-from caveat.testing.cassette_file import events_in, events_text, from_text, to_text
+from caveat.testing.bodies import events_in, events_text
+from caveat.testing.cassette_file import from_text, to_text
 from caveat.testing.secrets import Secret, scrub_request, scrub_response, secrets_in
 
 CASSETTES = Path(__file__).parent.parent / "cassettes"

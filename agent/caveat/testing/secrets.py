@@ -25,18 +25,16 @@ from urllib.parse import quote, unquote_plus
 import yaml
 from vcr.request import Request
 
-from caveat.testing.cassette_file import (
+from caveat.testing.bodies import (
     CassetteFileError,
     body_of,
     events_in,
     events_text,
     json_text,
     json_value,
-    line_of,
-    plain_scalar,
-    read_yaml,
     uncompressed,
 )
+from caveat.testing.cassette_yaml import LocatedText, located_scalar, read_yaml
 
 KEPT_HEADERS: Final = frozenset(
     {
@@ -105,7 +103,7 @@ def secrets_in(text: str, *, environ: Mapping[str, str] | None = None) -> list[S
 
     def located(event: yaml.ScalarEvent) -> Any:
         said.append(event.value)
-        return _located(event)
+        return located_scalar(event)
 
     try:
         document, _ = read_yaml(text, located)
@@ -119,22 +117,6 @@ def secrets_in(text: str, *, environ: Mapping[str, str] | None = None) -> list[S
                 scrub.line = number
                 scrub.text(line)
     return sorted(set(scrub.found), key=lambda secret: (secret.where, secret.kind, secret.shown))
-
-
-class _Located(str):
-    """A text that knows in which line of the file it begins."""
-
-    __slots__ = ("line",)
-    line: int
-
-
-def _located(event: yaml.ScalarEvent) -> Any:
-    value = plain_scalar(event)
-    if not isinstance(value, str):
-        return value
-    text = _Located(value)
-    text.line = line_of(event) + (event.style == "|")  # a block begins in the line after its sign
-    return text
 
 
 # ---- kinds
@@ -444,7 +426,7 @@ class _Scrub:
         return _placeholder(kind)
 
     def _at(self, text: str) -> None:
-        if isinstance(text, _Located):
+        if isinstance(text, LocatedText):
             self.line = text.line
 
     @staticmethod
