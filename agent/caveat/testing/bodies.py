@@ -165,6 +165,12 @@ def events_text(events: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*lines, ""]) if lines else ""
 
 
+def simple_stream(text: str) -> str:
+    """Return a stream without what carries nothing here: comments, ids, waits, other line ends."""
+    lines = re.sub(r"\r\n?", "\n", text)
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"^(?::|id:|retry:).*\n", "", lines, flags=re.MULTILINE)).lstrip("\n")
+
+
 def _event_data(data: str) -> Any:
     try:
         value = json_value(data)
