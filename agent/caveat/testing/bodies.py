@@ -102,6 +102,15 @@ def json_text(value: Any) -> str:
     return _LINE_END.sub(escaped, text)
 
 
+def unescaped(text: str) -> str:
+    """Return a text without the escapes of JSON, however deep JSON stands in it. Backslashes may be left over."""
+    if "\\u" in text:
+        text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    for escape, character in (("\\n", "\n"), ("\\r", "\r"), ("\\t", "\t"), ('\\"', '"'), ("\\/", "/")):
+        text = text.replace(escape, character)
+    return text
+
+
 def escaped(character: re.Match[str]) -> str:
     r"""Return a character as JSON and YAML escape it: \u2028."""
     return f"\\u{ord(character[0]):04x}"
@@ -129,6 +138,7 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_ESCAPED: Final = re.compile(r"\\+u([0-9A-Fa-f]{4})")
 _LINE_END: Final = re.compile("[\x85\u2028\u2029]")
 
 

@@ -51,9 +51,12 @@ class Form(NamedTuple):
         return self.may_be_in(text, folded) and any(map(self.kind_of, self.pattern.finditer(text)))
 
 
-def forms_of_values(environ: Mapping[str, str]) -> list[Form]:
-    """Return the forms of what stands in variables that are named like keys: as it is, quoted, escaped for JSON."""
-    values = {value for name, value in environ.items() if _VARIABLE_NAME.search(name) and len(value) >= _SHORTEST_VALUE}
+def forms_of(environ: Mapping[str, str]) -> list[Form]:
+    """Return all forms, in the order in which to look for them.
+
+    The first are those of what stands in variables that are named like keys: as it is, quoted, escaped for JSON.
+    """
+    values = {value for name, value in environ.items() if _VARIABLE_NAME.search(name) and len(value) >= 12}
     forms = []
     for value in sorted(values, key=len, reverse=True):
         spellings = sorted({value, quote(value, safe=""), json_text(value)[1:-1], json.dumps(value)[1:-1]}, key=len)
@@ -61,7 +64,7 @@ def forms_of_values(environ: Mapping[str, str]) -> list[Form]:
             signs = tuple(spelling.casefold() for spelling in spellings)
             pattern = re.compile(f"(?P<secret>{'|'.join(map(re.escape, spellings))})")
             forms.append(Form(signs, pattern, lambda _: VARIABLE))
-    return forms
+    return [*forms, *_FORMS]
 
 
 def kind_of_field(name: str, value: Any, holder: Mapping[str, Any]) -> str | None:
@@ -86,7 +89,7 @@ def kind_of_parameter(name: str) -> str | None:
 def may_name_a_secret(text: str) -> bool:
     """Say quickly whether a field in a JSON text, its escapes undone, can be a secret by its name."""
     squeezed = text.casefold().encode(errors="surrogatepass").translate(None, b"-_\"'\\ \t\r\n")
-    return any(end in squeezed for end in _NAME_ENDS)
+    return any(name in squeezed for name in _NAMES)
 
 
 # ---- by name
@@ -96,18 +99,16 @@ def _of_kind(kind: str, names: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), kind)
 
 
-_FIELDS: Final[Mapping[str, str]] = (
-    _of_kind(API_KEY, "apikey xapikey xgoogapikey apitoken apisecret subscriptionkey accesskey")
-    | _of_kind(API_KEY, "accesskeyid awsaccesskeyid")
+_FIELDS: Final = (
+    _of_kind(API_KEY, "apikey xapikey xgoogapikey apitoken apisecret subscriptionkey accesskey accesskeyid")
     | _of_kind(TOKEN, "authorization proxyauthorization authorizationtoken accesstoken refreshtoken idtoken authtoken")
     | _of_kind(TOKEN, "xauthtoken sessiontoken awssessiontoken bearertoken securitytoken csrftoken xcsrftoken jwt")
     | _of_kind(TOKEN, "xamzsignature xamzcredential xamzsecuritytoken xgoogsignature xgoogcredential")
     | _of_kind(PASSWORD, "password passwd pwd passphrase secret clientsecret appsecret webhooksecret secretkey")
     | _of_kind(PASSWORD, "secretaccesskey awssecretaccesskey privatekey signingkey encryptionkey")
     | _of_kind(COOKIE, "cookie cookies setcookie")
-    | _of_kind(ORGANISATION, "organizationid organizationuuid organisationid orgid orguuid openaiorganization")
-    | _of_kind(ORGANISATION, "anthropicorganizationid workspaceid workspaceuuid anthropicworkspaceid")
-    | _of_kind(ORGANISATION, "accountid accountuuid")
+    | _of_kind(ORGANISATION, "organizationid organizationuuid organisationid orgid orguuid workspaceid")
+    | _of_kind(ORGANISATION, "workspaceuuid accountid accountuuid")
 )
 """Names of fields and parameters that hold a secret, in lower case and without - and _."""
 _DOUBTFUL_FIELDS: Final = _of_kind(TOKEN, "token auth credential credentials")
@@ -116,16 +117,9 @@ _DOUBTFUL_PARAMETERS: Final = (
     _DOUBTFUL_FIELDS | _of_kind(TOKEN, "sig signature") | _of_kind(EMAIL, "email mailto") | _of_kind(API_KEY, "key")
 )
 """The same of parameters in some text. In the address of a request they always hold one."""
-_NAMES: Final = _FIELDS.keys() | _DOUBTFUL_FIELDS.keys()
-_NAME_ENDS: Final = [
-    f"{name}{sign}".encode()
-    for name in _NAMES
-    if not any(name.endswith(other) for other in _NAMES - {name})
-    for sign in ":="
-]
-"""What each of those names ends in before its value, in a text without quotes, spaces, - and _."""
+_NAMES: Final = [f"{name}{sign}".encode() for name in _FIELDS | _DOUBTFUL_FIELDS for sign in ":="]
+"""How they stand before a value, in a text without quotes, spaces, - and _."""
 _VARIABLE_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
-_SHORTEST_VALUE: Final = 12
 
 
 @lru_cache(4_096)
@@ -170,21 +164,21 @@ def _keys(kind: str, rest: str, *prefixes: str, inside: str = "A-Za-z0-9") -> It
         yield _form(kind, prefix.lower(), f"{prefix}(?:{'|'.join(starts)}){rest}")
 
 
+_NOBODY: Final = (
+    r"git@|[\w.+'-]+(?:@|%40|\\u0040)(?:[\w-]+\.)*"
+    r"(?i:example(?:\.(?:com|net|org))?|invalid|test|localhost)(?![\w-]|\.\w)"
+)
+"""What begins no address of a person: git@github.com, and names that nobody has (RFC 2606 and RFC 6761)."""
+
+
 def _addresses(letters: str, top: str) -> Form:
     """Return the form of e-mail addresses with these letters before the @, and this pattern of a domain at the end."""
     host = rf"(?:@|%40|\\u0040)(?:[^\W_][\w-]{{0,62}}\.){{1,8}}{top}"
     escape = r"(?:(?<=\\)(?:[bfnrt]|u[0-9A-Fa-f]{4})|(?<=%)[0-9A-Fa-f]{2})?+"
     before = f"(?<![{letters}]){escape}"
-    return _form(EMAIL, r"@ %40 \u0040", f"[{letters}]++{host}", before=before, accept=_is_of_somebody, needs=host)
+    return _form(EMAIL, r"@ %40 \u0040", f"(?!{_NOBODY})[{letters}]++{host}", before=before, needs=host)
 
 
-def _is_of_somebody(address: str) -> bool:
-    local, host = re.split(r"@|%40|\\u0040", address)
-    return local != "git" and not _EXAMPLES.fullmatch(host)  # git@github.com is nobody's address
-
-
-_EXAMPLES: Final = re.compile(r"(?:.*\.)?(?:example|invalid|test|localhost|example\.(?:com|net|org))", re.IGNORECASE)
-"""Names that nobody has: RFC 2606 and RFC 6761."""
 _TOPS: Final = (
     "(?:(?i:[a-z]{2}|com|net|org|edu|gov|mil|int|info|biz|name|pro|coop|museum|aero|jobs|mobi|travel|asia|cat|email"
     "|online|site|store|shop|app|dev|cloud|tech|xyz|top|club|live|life|world|work|space|website|digital|agency|studio"
@@ -203,10 +197,6 @@ def _is_login(value: str) -> bool:
         return False
 
 
-def _is_bearer(value: str) -> bool:
-    return len(value) >= 24 or any(map(str.isdigit, value))
-
-
 _UNQUOTED: Final = r"[^\s\"'\\,;&<>(){}\[\]]{8,4000}"
 _NAMED: Final = r"(?<![\w-])(?P<name>[A-Za-z][\w-]{1,40})\\{0,7}[\"']?\s{0,4}[:=]\s{0,4}"
 FIELDS_IN_TEXT: Final = (
@@ -217,10 +207,10 @@ FIELDS_IN_TEXT: Final = (
 _PARAMETER: Final = re.compile(r"[?&;#](?P<name>[A-Za-z][\w.%-]{0,63})=(?P<secret>[^&#;\s\"'<>\\()]+)")
 _ASSIGNED: Final = re.compile(
     r"(?i)(?P<name>api[-_]?key|authorization|access[-_]?token|client[-_]?secret)"
-    r"[\"'\\]{0,4}\s{0,4}[:=]\s{0,4}[\"'\\]{0,4}(?:token\s)?(?P<secret>" + f"{_UNQUOTED})"
+    r"[\"'\\]{0,8}\s{0,4}[:=]\s{0,4}[\"'\\]{0,8}(?:token\s)?(?P<secret>" + f"{_UNQUOTED})"
 )
 """What is assigned to these names, also in prose and where they are the end of a longer name."""
-FORMS: Final = (
+_FORMS: Final = (
     Form(("=",), _PARAMETER, lambda found: _by_name(found, _DOUBTFUL_PARAMETERS)),
     _form(  # name:password before the @ of an address, or a token alone
         LOGIN,
@@ -230,9 +220,8 @@ FORMS: Final = (
     ),
     *_keys(API_KEY, r"[\w-]{8,}", "sk-ant-", "tvly-"),
     *_keys(API_KEY, r"(?=[A-Za-z_-]{0,40}\d)[\w-]{20,}", "sk-"),
-    *_keys(
-        API_KEY, r"[A-Za-z0-9]{20,}", "gsk_", "hf_", "npm_", "pplx-", "xai-", "ghp_", "gho_", "ghr_", "ghs_", "ghu_"
-    ),
+    *_keys(API_KEY, r"[A-Za-z0-9]{20,}", "gsk_", "hf_", "npm_", "pplx-", "xai-"),
+    *_keys(API_KEY, r"[A-Za-z0-9]{20,}", "ghp_", "gho_", "ghr_", "ghs_", "ghu_"),
     *_keys(API_KEY, r"\w{20,}", "github_pat_"),
     *_keys(API_KEY, r"[\w-]{20,}", "glpat-", "jina_"),
     *_keys(API_KEY, r"[\w-]{35}", "AIza"),
@@ -247,19 +236,13 @@ FORMS: Final = (
     _form(
         ORGANISATION,
         "org workspace account",
-        r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
-        before=r"(?i)(?:organi[sz]ation|org|workspace|account)[\W_]{0,4}(?:id|uuid)?[\W_]{1,4}",
-        accept=lambda uuid: uuid.strip("0-"),
+        r"(?!0{8}-)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+        before=r"(?i)(?:organi[sz]ation|org|workspace|account)[\s_:=#\"'(-]{0,4}(?:id|uuid)?[\s_:=\"'(-]{1,4}",
         needs=r"(?i)-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     ),
-    _form(TOKEN, "bearer", r"[\w.~+/-]{8,}+=*", before=r"(?i)bearer\s{1,4}", accept=_is_bearer),
+    _form(TOKEN, "bearer", r"(?=\S{24}|\S{0,23}\d)[\w.~+/-]{8,}+=*", before=r"(?i)bearer\s{1,4}"),
     _form(LOGIN, "basic", r"[\w+/-]{4,}+=*", before=r"(?i)basic\s{1,4}", accept=_is_login),
-    _form(
-        COOKIE,
-        "cookie",
-        r"[\w.-]{1,100}=[^\s\"'\\(][^\r\n\"'\\]{0,4000}",
-        before=r"(?i)cookie[\"']?\s{0,2}:\s{0,2}[\"']?",
-    ),
+    _form(COOKIE, "cookie", r"[\w.-]{1,100}=[^\s\"'\\(][^\r\n\"'\\]{0,4000}", before=r"(?i)cookie[\"']?\s*:\s*[\"']?"),
     Form(
         ("apikey", "api-key", "api_key", "authorization", "accesstoken", "access-token", "access_token", "client"),
         _ASSIGNED,
@@ -275,4 +258,3 @@ FORMS: Final = (
     _addresses(r"A-Za-z0-9_.+'-", _TOPS),
     _addresses(r"\w.+'-", r"[^\W\d_A-Za-z]{2,24}"),
 )
-"""In the order in which they are looked for."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote_plus
 
@@ -21,21 +22,21 @@ from vcr.request import Request
 
 from caveat.testing.bodies import (
     CassetteFileError,
-    body_of,
     events_in,
     events_text,
     json_text,
     json_value,
     simple_stream,
     uncompressed,
+    unescaped,
 )
 from caveat.testing.cassette_yaml import LocatedText, located_scalar, read_yaml
+from caveat.testing.deltas import with_pieces
 from caveat.testing.secret_forms import (
     FIELDS_IN_TEXT,
-    FORMS,
     PLACEHOLDERS,
     Form,
-    forms_of_values,
+    forms_of,
     kind_of_field,
     kind_of_parameter,
     may_name_a_secret,
@@ -49,9 +50,8 @@ KEPT_HEADERS: Final = frozenset(
     """.split()  # noqa: SIM905 - ten lines otherwise
 )
 """Headers of responses that are kept: clients act on them. Rate limits are kept besides."""
-
-_RATE_LIMIT: Final = re.compile(r"(?:anthropic-|x-)?rate-?limit", re.IGNORECASE)
 _T = TypeVar("_T", str, bytes)
+_RATE_LIMIT: Final = re.compile(r"(?:anthropic-|x-)?rate-?limit", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def scrub_response(
         for name, values in plain["headers"].items()
         if name.lower() in wanted or _RATE_LIMIT.match(name)
     }
-    clean = {**plain, "headers": headers, "body": {"string": _settled(scrub.body, body_of(plain))}}
+    clean = {**plain, "headers": headers, "body": {"string": _settled(scrub.body, plain["body"]["string"])}}
     raises = response.get("raises")
     if raises and raises.get("message"):
         clean["raises"] = {**raises, "message": _settled(scrub.text, raises["message"])}
@@ -126,27 +126,19 @@ def _settled(scrub: Callable[[_T], _T], dirty: _T) -> _T:
     return dirty
 
 
-_MAX_NESTED: Final = 3
-"""JSON in a text in JSON in a text in JSON; what is below is plain text."""
-_SEALED: Final[Mapping[Any, str]] = {
-    "thinking": "signature",
-    "signature_delta": "signature",
-    "redacted_thinking": "data",
-}
+_MAX_NESTED: Final = 3  # JSON in a text in JSON in a text in JSON; what is below is plain text
+_SEALED: Final = {"thinking": "signature", "signature_delta": "signature", "redacted_thinking": "data"}
 """Fields of the Messages API that only the server can make: a changed one is refused when it is sent back."""
 
 
 class _Scrub:
-    """Returns things without secrets, and remembers what it found, and in which line of a file.
-
-    One method for each thing that there is: file, address, body, form, JSON, events, text.
-    """
+    """Returns things without secrets, and remembers what it found, and in which line of a file."""
 
     def __init__(self, environ: Mapping[str, str] | None) -> None:
         self.found: list[Secret] = []
         self.line = 1
         self._nested = 0
-        self._all_forms = [*forms_of_values(os.environ if environ is None else environ), *FORMS]
+        self._all_forms = forms_of(os.environ if environ is None else environ)
         self._forms: Sequence[Form] = self._all_forms
 
     def file(self, document: Any) -> None:
@@ -176,8 +168,7 @@ class _Scrub:
             return [self.value(item) for item in value]
         if not isinstance(value, dict):
             return value
-        kind = value.get("type")
-        sealed = _SEALED.get(kind) if isinstance(kind, str) else None
+        sealed = _SEALED.get(str(value.get("type")))
         clean = {}
         for name, inner in value.items():
             self._at(name)
@@ -191,12 +182,10 @@ class _Scrub:
 
     def raw(self, text: str) -> str:
         """Return a text of unknown form without secrets: also without what stands after the name of a secret field."""
-        self._at(text)
         return self.text(self._without(FIELDS_IN_TEXT, text))
 
     def text(self, text: str) -> str:
         """Return a text without what is a secret by its value or form."""
-        self._at(text)
         return self._without(self._forms, text)
 
     # -- what there is in a file
@@ -215,16 +204,16 @@ class _Scrub:
                 self._at(body)
                 self._body(body)
             case bytes():
-                with self._looking_for(self._all_forms):  # nobody has looked into what is packed
+                with self.looking_for_what_is_in(body.decode(errors="replace")):  # it was packed so far
                     self.body(body)
             case {"events": [*events], **rest}:
                 self._events(events)
                 self._stored(rest)
             case {"base64": str(packed), **rest}:
-                self._at(packed)
+                self._stored(packed)
                 with suppress(ValueError):
                     self._stored(base64.b64decode(packed))
-                self._stored({"text": packed, **rest})
+                self._stored(rest)
             case {**parts}:
                 for part in parts.values():
                     if isinstance(part, str | bytes):
@@ -236,7 +225,8 @@ class _Scrub:
 
     def _body(self, text: str) -> str:
         if text.lstrip()[:1] in {"{", "["}:
-            return self._json(text)
+            with self.looking_for_what_is_in(text):
+                return self._string(text) if self._forms or may_name_a_secret(unescaped(text)) else text
         stream = events_in(simple_stream(text)) if _SSE.match(text) else None
         if stream:
             with self.looking_for_what_is_in(text):
@@ -244,21 +234,16 @@ class _Scrub:
             return text if clean == stream else events_text(clean[0]) + clean[1]
         return self._form(text) if _FORM_BODY.fullmatch(text) else self.raw(text)
 
-    def _json(self, text: str) -> str:
-        with self.looking_for_what_is_in(text):
-            is_clean = not self._forms and not may_name_a_secret(_unescaped(text))
-            return text if is_clean else self._string(text)
-
     def _string(self, text: str) -> str:
         """Return a text in JSON without secrets; it can be JSON itself."""
         self._at(text)
         if text.lstrip()[:1] not in {"{", "["}:
             return self.text(text)
+        if self._nested == _MAX_NESTED:
+            return self.raw(text)
         try:
-            value = json_value(text) if self._nested < _MAX_NESTED else None
+            value = json_value(text)
         except ValueError:
-            value = None
-        if value is None:
             return self.raw(text)
         self._nested += 1
         clean = self.value(value)
@@ -279,17 +264,7 @@ class _Scrub:
 
     def _events(self, events: Sequence[Any]) -> list[Any]:
         """Return events without secrets, also without one that is split over several deltas of a block."""
-        blocks: dict[tuple[Any, str], list[int]] = {}
-        for number, event in enumerate(events):
-            name = _name_of_delta(event)
-            if name is not None:
-                blocks.setdefault((event["data"].get("index"), name), []).append(number)
-        clean = list(events)
-        for (_, name), numbers in blocks.items():
-            pieces = [events[number]["data"]["delta"][name] for number in numbers]
-            for number, piece in zip(numbers, self._pieces(pieces), strict=True):
-                clean[number] = None if piece is None else _with_delta(events[number], name, piece)
-        return [self.value(event) for event in clean if event is not None]
+        return [self.value(event) for event in with_pieces(events, self._pieces)]
 
     def _pieces(self, pieces: Sequence[str]) -> Sequence[str | None]:
         """Return the texts of a block's deltas without secrets: all in the first where a secret crosses deltas."""
@@ -297,11 +272,7 @@ class _Scrub:
         whole = "".join(pieces)
         with self.looking_for_what_is_in(whole):  # more than in the pieces, perhaps
             clean = self._string(whole)
-        if clean == whole:
-            return pieces
-        before = len(self.found)
-        single = [self.text(piece) for piece in pieces]
-        del self.found[before:]
+        single = pieces if clean == whole else [self.text(piece) for piece in pieces]
         return single if "".join(single) == clean else [clean, *[None] * (len(pieces) - 1)]
 
     # -- one secret
@@ -310,31 +281,28 @@ class _Scrub:
         folded = text.casefold() if forms else ""
         for form in forms:
             if form.may_be_in(text, folded):
-                text = self._without_form(form, text)
+                text = form.pattern.sub(partial(self._replacement, form), text)
         return text
 
-    def _without_form(self, form: Form, text: str) -> str:
-        def hidden(found: re.Match[str]) -> str:
-            kind = form.kind_of(found)
-            if kind is None:
-                return found[0]
-            start, end = found.span("secret")
-            word = self._hide(kind, found["secret"], self.line + text.count("\n", 0, start))
-            return text[found.start() : start] + word + text[end : found.end()]
-
-        return form.pattern.sub(hidden, text)
+    def _replacement(self, form: Form, found: re.Match[str]) -> str:
+        kind = form.kind_of(found)
+        if kind is None:
+            return found[0]
+        start, end = found.span("secret")
+        word = self._hide(kind, found["secret"], self.line + found.string.count("\n", 0, start))
+        return found.string[found.start() : start] + word + found.string[end : found.end()]
 
     def _hidden(self, kind: str, value: Any) -> Any:
         """Return what stands in the place of a secret field's value: a word for a text, 0 for a number."""
-        if isinstance(value, str) and value and value not in PLACEHOLDERS:
-            self._at(value)
-            return self._hide(kind, value, self.line)
         if isinstance(value, list):
             return [self._hidden(kind, item) for item in value]
-        if isinstance(value, int | float) and not isinstance(value, bool) and value:
-            self._hide(kind, str(value), self.line)
-            return 0
-        return value if isinstance(value, str) else self.value(value)
+        if isinstance(value, dict):
+            return self.value(value)
+        if not value or value is True or value in PLACEHOLDERS:
+            return value
+        self._at(value)
+        word = self._hide(kind, str(value), self.line)
+        return word if isinstance(value, str) else 0
 
     def _hide(self, kind: str, secret: str, line: int) -> str:
         self.found.append(Secret(kind, line, f"{secret[: min(4, len(secret) // 4)]}… ({len(secret)} characters)"))
@@ -347,48 +315,15 @@ class _Scrub:
             self.line = text.line
 
     @contextmanager
-    def _looking_for(self, forms: Sequence[Form]) -> Iterator[None]:
-        before, self._forms = self._forms, forms
-        try:
-            yield
-        finally:
-            self._forms = before
-
-    def looking_for_what_is_in(self, text: str) -> Any:
+    def looking_for_what_is_in(self, text: str) -> Iterator[None]:
         """Look, inside, only for forms that stand in a text or in what it holds as JSON: one look saves thousands."""
-        looks = [(look, look.casefold()) for look in {text, _unescaped(text)}]
-        return self._looking_for([form for form in self._all_forms if any(form.is_in(*look) for look in looks)])
+        looks = [(look, look.casefold()) for look in {text, unescaped(text)}]
+        before = self._forms
+        self._forms = [form for form in self._all_forms if any(form.is_in(*look) for look in looks)]
+        yield
+        self._forms = before
 
 
 _FORM_BODY: Final = re.compile(r"[^\s=&{}<>\[\]]{1,200}=[^\s{}<>\[\]]*")
 _PAIR: Final = re.compile(r"(?P<name>[^=&;]+)=(?P<value>[^&;]*)")
 _SSE: Final = re.compile(r"\s*(?:event|data|id|retry)?:")
-_ESCAPED_CHARACTER: Final = re.compile(r"\\+u([0-9A-Fa-f]{4})")
-_DELTAS: Final[Mapping[Any, str]] = {
-    "text_delta": "text",
-    "input_json_delta": "partial_json",
-    "thinking_delta": "thinking",
-}
-
-
-def _name_of_delta(event: Any) -> str | None:
-    """Return the name of the field that an event of a Messages API adds text to, if it does."""
-    match event:
-        case {"data": {"delta": {"type": str(kind), **delta}, **data}} if isinstance(data.get("index"), int | None):
-            name = _DELTAS.get(kind)
-            return name if name and isinstance(delta.get(name), str) else None
-    return None
-
-
-def _with_delta(event: Mapping[str, Any], name: str, text: str) -> dict[str, Any]:
-    data = event["data"]
-    return {**event, "data": {**data, "delta": {**data["delta"], name: text}}}
-
-
-def _unescaped(text: str) -> str:
-    """Return a text without the escapes of JSON, however deep JSON stands in it. Backslashes may be left over."""
-    if "\\u" in text:
-        text = _ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), text)
-    for escape, character in (("\\n", "\n"), ("\\r", "\r"), ("\\t", "\t"), ('\\"', '"'), ("\\/", "/")):
-        text = text.replace(escape, character)
-    return text
