@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,58 @@ async def test_a_deadline_of_the_callers_own_ends_the_call_again_and_takes_no_re
         await asyncio.wait_for(outcome(url), 800)
 
 
+def test_of_several_deadlines_the_one_ends_a_call_that_comes_first(tape: Path) -> None:
+    """An agent that gives one call a minute, and all of them five, goes through the same branch in a replay."""
+    tape.parent.mkdir()
+    tape.write_text(
+        "caveat_cassette: 1\ninteractions:\n- request:\n    method: GET\n    uri: http://localhost/\n"
+        "  response:\n    raises:\n      error: Cancelled\n      after_seconds: 0.1\n...\n"
+    )
+
+    async def agent() -> None:
+        async with asyncio.timeout(31):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(outcome("http://localhost/"), 30)
+            await asyncio.sleep(0)
+
+    with use_cassette(tape):
+        asyncio.run(agent())
+
+
+async def test_what_had_come_of_a_call_that_was_given_up_is_seen_neither_while_recorded_nor_in_a_replay(
+    tape: Path,
+) -> None:
+    """An agent that makes do with the part that it has would go another way."""
+
+    async def heard(url: str) -> bytes:
+        body = b""
+        try:
+            async with asyncio.timeout(0.3), httpx2.AsyncClient() as client, client.stream("GET", url) as response:
+                async for part in response.aiter_bytes():
+                    body += part
+        except TimeoutError:
+            return body
+        raise AssertionError("no deadline ended it")
+
+    with LocalServer(dribble()) as server:
+        url = server.url
+        with use_cassette(tape, "once"):
+            recorded = await heard(url)
+    with use_cassette(tape):
+        assert await heard(url) == recorded
+
+
+async def test_a_call_that_was_given_up_and_is_waited_for_now_ends_the_session(tape: Path) -> None:
+    """Also where the agent holds every exception."""
+    with LocalServer(dribble()) as server:
+        url = server.url
+        with use_cassette(tape, "once"), pytest.raises(TimeoutError):
+            await asyncio.wait_for(outcome(url, patience=5), 0.2)
+    with use_cassette(tape) as cassette:
+        await asyncio.gather(outcome(url), return_exceptions=True)
+    assert "is waited for now" in str(cassette.ended_by)
+
+
 async def test_a_stream_of_a_model_that_breaks_off_breaks_off_after_the_same_words(tape: Path) -> None:
     """The SDK's caller has seen the same text when the same exception comes."""
     events = sse(*stream_of(message([text("one two three " * 20)])))
@@ -142,6 +195,60 @@ async def test_identical_requests_get_their_answers_in_recorded_order_and_parall
         assert [await outcome(f"{url}/same") for _ in range(3)] == first
     assert [status for status, _ in first] == [503, 429, 200]
     assert cassette.all_played
+
+
+async def test_identical_requests_beside_each_other_find_their_own_answers(tape: Path) -> None:
+    """They are recorded in the order in which they were asked, whichever was answered first."""
+    second_has_come = threading.Event()
+    numbers = count(1)
+
+    def first_asked_last_answered(_: Request) -> Reply:
+        number = next(numbers)
+        if number == 1:
+            second_has_come.wait(5)
+        return json_reply({"number": number})
+
+    async def both(url: str, first_is_asked: Callable[[], Any]) -> list[Any]:
+        first = asyncio.ensure_future(outcome(url, patience=9))
+        while not first_is_asked():  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.01)
+        second = await outcome(url, patience=9)
+        second_has_come.set()
+        return [await first, second]
+
+    with LocalServer(first_asked_last_answered) as server, use_cassette(tape, "once"):
+        url = server.url
+        recorded = await both(url, lambda: server.requests)
+    with use_cassette(tape) as cassette:
+        assert await both(url, lambda: cassette.asked) == recorded
+
+
+def test_urllib_sees_already_while_recorded_what_a_replay_has(tape: Path) -> None:
+    """JSON is written anew in a cassette. An agent that passes the text on would ask something else in a replay."""
+
+    def seen(url: str) -> bytes:
+        with urllib.request.urlopen(url) as response:  # noqa: S310 - an address of this test
+            body: bytes = response.read()
+            return body
+
+    spaced = Reply(200, {"content-type": "application/json"}, b'{"a":    1}')
+    with LocalServer(spaced) as server, use_cassette(tape, "once"):
+        url = server.url
+        recorded = seen(url)
+    with use_cassette(tape):
+        assert seen(url) == recorded
+
+
+def test_an_upload_is_found_again_although_its_boundary_is_another_one_each_time(tape: Path) -> None:
+    """Clients of HTTP make up what stands between the parts."""
+    with LocalServer(json_reply({"id": "file_1"})) as server:
+        url = server.url
+        with use_cassette(tape, "once"):
+            httpx2.post(url, files={"file": ("a.txt", b"hello")})
+    with use_cassette(tape):
+        assert httpx2.post(url, files={"file": ("a.txt", b"hello")}).json() == {"id": "file_1"}
+    with use_cassette(tape), pytest.raises(CassetteMissError):
+        httpx2.post(url, files={"file": ("a.txt", b"goodbye")})
 
 
 def test_sync_clients_and_threads_and_other_libraries_are_on_the_same_cassette(tape: Path) -> None:
@@ -213,9 +320,12 @@ def test_a_replay_connects_to_nothing_and_waits_for_nothing(tape: Path) -> None:
                 lambda: plain.connect(("127.0.0.1", 9)),
                 lambda: plain.connect_ex(("127.0.0.1", 9)),
                 lambda: socket.getaddrinfo("example.com", 80),
+                lambda: socket.gethostbyname("example.com"),
             ):
                 with pytest.raises(CassetteError, match="was tried in a replay"):
                     connect()
+        with socket.socket(type=socket.SOCK_DGRAM) as plain, pytest.raises(CassetteError):
+            plain.sendto(b"", ("127.0.0.1", 9))
         left, right = socket.socketpair()
         left.close()
         right.close()
@@ -252,6 +362,21 @@ async def test_new_episodes_keep_what_is_still_asked_for_record_the_rest_and_dro
             await outcome(f"{url}/new")
         assert [request.path for request in server.requests] == ["/kept", "/dropped", "/new"]
     assert [request.path for request in Cassette(tape).requests] == ["/kept", "/new"]
+
+
+async def test_new_episodes_drop_what_nobody_asks_for_also_where_nothing_is_new(tape: Path) -> None:
+    """The test would fail ever after otherwise. When it was recorded stays as it is."""
+    with LocalServer(lambda request: json_reply({"path": request.path})) as server:
+        url = server.url
+        with use_cassette(tape, "once"):
+            await outcome(f"{url}/kept")
+            await outcome(f"{url}/dropped")
+        recorded = Cassette(tape).header["recorded"]
+        with use_cassette(tape, "new_episodes"):
+            await outcome(f"{url}/kept")
+    kept = Cassette(tape)
+    assert [request.path for request in kept.requests] == ["/kept"]
+    assert kept.header["recorded"] == recorded
 
 
 @pytest.mark.parametrize("mode", ["rewrite", "all"])
@@ -326,3 +451,23 @@ def test_what_stands_in_for_the_network_is_gone_afterwards(tape: Path) -> None:
         raise RuntimeError
     assert (socket.socket.connect, time.sleep, asyncio.sleep, httpx2.HTTPTransport.handle_request) == before
     assert threading.active_count() >= 1
+
+
+@pytest.mark.parametrize("key", ["", "none", "another-key-0123456789", None])
+def test_a_replay_needs_no_key_wherever_a_service_wants_it(key: str | None, tape: Path) -> None:
+    """In the address or in the body: what a key is set to does not count, nor whether there is one."""
+
+    def asked(url: str, key: str | None) -> list[int]:
+        with httpx2.Client() as client:
+            address = f"{url}/search?q=tea" + ("" if key is None else f"&api_key={key}")
+            body = {"query": "tea"} | ({} if key is None else {"api_key": key})
+            return [client.get(address).status_code, client.post(f"{url}/search", json=body).status_code]
+
+    with LocalServer(Reply(200)) as server, use_cassette(tape, "once"):
+        url = server.url
+        assert asked(url, "a-real-key-0123456789") == [200, 200]
+    with use_cassette(tape):
+        assert asked(url, key) == [200, 200]
+    assert "a-real-key" not in written(tape)
+    with use_cassette(tape), pytest.raises(CassetteMissError):
+        asked(f"{url}/elsewhere", key)

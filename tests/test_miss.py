@@ -64,7 +64,7 @@ def text_of(request: Request, recorded: Sequence[Request], played: Collection[in
     """Return the message, and check what holds of each."""
     text = explanation(request, recorded, played, file="cassettes/test_x/test_y.yaml", how_to_record=RECORD)
     first, *lines = text.split("\n")
-    assert first == "this test ends here: it sent a request that is not recorded in cassettes/test_x/test_y.yaml."
+    assert first == "this session ends here: it sent a request that is not recorded in cassettes/test_x/test_y.yaml."
     assert lines.count(f"    {RECORD}") == 1
     assert len(lines) < 60
     assert len(text.encode()) < 8_000
@@ -108,7 +108,8 @@ def test_an_empty_cassette_says_that_nothing_is_recorded_yet() -> None:
     """A new test says how to record it, and a renamed one that its file is elsewhere."""
     text = text_of(post(BODY), [])
     assert (
-        "Request 1 of this test: POST /v1/messages (Messages API)\nThe cassette is empty, or there is none yet." in text
+        "Request 1 of this session: POST /v1/messages (Messages API)\nThe cassette is empty, or there is none yet."
+        in text
     )
     assert "If the test is new, record it." in text
     assert text.endswith(
@@ -120,7 +121,7 @@ def test_a_request_to_another_address_names_the_addresses_that_are_recorded() ->
     """A test that suddenly asks another service shows where it used to ask."""
     recorded = [post(BODY), get("https://b.example/a?q=1"), get("https://b.example/a?q=2"), get("http://a.example/c")]
     text = text_of(get("https://b.example/other?q=1"), recorded, {0})
-    assert "Request 2 of this test: GET https://b.example/other?q=1" in text
+    assert "Request 2 of this session: GET https://b.example/other?q=1" in text
     assert "Nothing is recorded for that address. What is recorded:\n     2 × GET https://b.example/a\n" in text
     assert "     1 × POST /v1/messages (Messages API)\n" in text
     assert "If it is not, do not record: look for the setting or the code that sends it there." in text
@@ -144,7 +145,7 @@ def test_a_request_that_is_made_once_more_than_recorded_is_told_apart(copies: in
     """The request is right, and there is one too many: a retry or a loop, no changed prompt."""
     recorded = [get("http://a.example/c"), *[post(BODY)] * copies]
     text = text_of(post(json.dumps(BODY, indent=1).encode()), recorded, range(copies + 1))
-    assert f"Request {copies + 2} of this test" in text
+    assert f"Request {copies + 2} of this session" in text
     assert f"It is recorded {said}." in text
     assert "look for a retry, or for a loop" in text
     assert "What differs" not in text
@@ -349,7 +350,7 @@ def test_query_parameters_are_shown_one_by_one() -> None:
         "  + q=new bridge",
     ]
     text = text_of(now, [before])
-    assert "Request 1 of this test: GET https://b.example/a?same=1&q=new%20bridge&key=…&tag=y&limit=5" in text
+    assert "Request 1 of this session: GET https://b.example/a?same=1&q=new%20bridge&key=…&tag=y&limit=5" in text
     assert "abc" not in text
     assert "def" not in text
 

@@ -232,14 +232,16 @@ def test_a_number_that_is_an_account_becomes_zero() -> None:
     ("address", "clean"),
     [
         (
-            "https://a.acme.io/v1?q=b&key=x&email=a%40b.io",
-            "https://a.acme.io/v1?q=b&key=(api-key-removed)&email=(e-mail-address-removed)",
+            "https://a.acme.io/v1?q=b&sig=x&email=a%40b.io",
+            "https://a.acme.io/v1?q=b&sig=(token-removed)",
         ),
+        ("https://a.acme.io/v1?key=Zk4x9QmTn2&q=b", "https://a.acme.io/v1?q=b"),
+        ("https://a.acme.io/v1?api_key=x", "https://a.acme.io/v1"),
         ("https://a.acme.io/v1?q=ask%20ana%40acme.io", "https://a.acme.io/v1?q=ask%20(e-mail-address-removed)"),
         ("https://a.acme.io/v1?q=sk%2Dant%2Dapi03-Zk4x9QmTn2", "https://a.acme.io/v1?q=(api-key-removed)"),
         ("https://ana:pw@a.acme.io/", "https://(login-removed)@a.acme.io/"),
         ("https://a.acme.io/v1?sig=&keyword=x&author=y#token", "https://a.acme.io/v1?sig=&keyword=x&author=y#token"),
-        ("https://a.acme.io/v1?mailto=me@example.org", "https://a.acme.io/v1?mailto=(e-mail-address-removed)"),
+        ("https://a.acme.io/v1?mailto=me@example.org", "https://a.acme.io/v1"),
         (
             "https://a.acme.io/v1?a=%7B%22password%22%3A%22x%22%7D",
             "https://a.acme.io/v1?a=%7B%22password%22%3A%22(password-removed)%22%7D",
@@ -254,6 +256,26 @@ def test_an_address_keeps_what_is_asked_and_loses_who_asks(address: str, clean: 
     before = to_text({}, [Request("GET", address, None, {})], [answer()])
     assert bool(secrets_in(before, environ={})) == (address != clean)
     assert secrets_in(to_text({}, [request], [answer()]), environ={}) == []
+
+
+@pytest.mark.parametrize("address", ["https://a.acme.io/v1?key=7", "https://a.acme.io/v1?key=tea&q=b"])
+def test_what_is_looked_for_by_a_key_is_no_secret(address: str) -> None:
+    """Two items of a catalogue must not be taken for one another."""
+    assert scrub_request(Request("GET", address, None, {}), environ={}).uri == address
+
+
+@pytest.mark.parametrize(
+    ("body", "clean"),
+    [
+        ({"api_key": "Zk4x9QmTn2", "query": "tea"}, {"query": "tea"}),
+        ({"apiKey": None, "query": "tea"}, {"query": "tea"}),
+        ({"password": {"type": "string"}, "query": "tea"}, None),
+    ],
+)
+def test_a_body_loses_the_fields_that_say_who_asks(body: dict[str, Any], clean: dict[str, Any] | None) -> None:
+    """Whether a key is set does not count; a description of a field is none."""
+    request = Request("POST", "https://a.acme.io/search", json.dumps(body).encode(), {})
+    assert json.loads(scrub_request(request, environ={}).body) == (body if clean is None else clean)
 
 
 def test_of_an_answers_headers_there_are_those_that_clients_act_on() -> None:

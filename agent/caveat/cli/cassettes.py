@@ -40,9 +40,9 @@ Exit codes:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cassettes(folder: Path, *, as_json: bool) -> None:
     """Look at each file."""
-    paths = sorted(path for ending in ("yaml", "yml") for path in folder.rglob(f"*.{ending}"))
+    paths = sorted(path for ending in ("yaml", "yml") for path in folder.rglob(f"*.{ending}") if not path.is_dir())
     if not paths:
-        raise click.UsageError(f"there is no cassette in {folder}; docs/cassettes.md says how to record one")
+        raise click.UsageError(f"there is no cassette in {folder}; a test with the marker cassette records one")
     from caveat.testing.catalogue import describe  # noqa: PLC0415
 
     rows = [describe(path) for path in paths]

@@ -30,7 +30,7 @@ from caveat.testing.isolation import isolated
 from caveat.testing.matching import Index, message_request, stored_url
 from caveat.testing.miss import CassetteError, CassetteMissError, explanation, listed
 from caveat.testing.secrets import scrub_request, scrub_response
-from caveat.testing.transports import LIBRARIES, recorded_transports
+from caveat.testing.transports import LIBRARIES, is_playable, recorded_transports
 
 Mode: TypeAlias = Literal["none", "once", "new_episodes", "all", "rewrite"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -61,7 +61,8 @@ class Cassette(vcr.cassette.Cassette):  # type: ignore[misc] # vcrpy has no type
         self.was_written = False
         self.on_play: Callable[[Request, dict[str, Any]], None] = lambda _request, _response: None
         self._index = Index()
-        self._session: list[tuple[Request, dict[str, Any]]] = []
+        self._begun: list[Request] = []
+        self._answered: dict[Request, tuple[Request, dict[str, Any]]] = {}
         self._servers: set[str] = set()
         self._keep_headers = keep_headers
         record_mode = RecordMode.NEW_EPISODES if self.is_recording else RecordMode.NONE
@@ -70,6 +71,11 @@ class Cassette(vcr.cassette.Cassette):  # type: ignore[misc] # vcrpy has no type
             self.header, requests, responses = from_text(_read(path))
             if not isinstance(self.header.get("recorded", {}), dict):
                 raise CassetteFileError(f"{_shown(path)} is damaged: recorded is no mapping")
+            for number, response in enumerate(responses, 1):
+                if "raises" in response and not is_playable(response["raises"]):
+                    raise CassetteFileError(
+                        f"{_shown(path)} is damaged: interaction {number} raises what nothing raises"
+                    )
             self.data = list(zip(requests, responses, strict=True))
             for request in requests:
                 self._index.add(request)
@@ -99,6 +105,7 @@ class Cassette(vcr.cassette.Cassette):  # type: ignore[misc] # vcrpy has no type
     def answer(self, request: Request) -> dict[str, Any] | None:
         """Return what a request gets from the cassette, None where it is to be sent. Raises CassetteError."""
         self._go_on()
+        self._begun.append(request)
         asked = request
         position = self._index.take(asked)  # most requests hold no secret, and looking for one takes time
         if position is None:
@@ -109,7 +116,7 @@ class Cassette(vcr.cassette.Cassette):  # type: ignore[misc] # vcrpy has no type
             return None if self.is_recording else self._miss(asked)
         asked, response = self.data[position]
         self.asked.append(asked)
-        self._session.append((asked, response))
+        self._answered[request] = asked, response
         self.on_play(asked, response)
         return copy.deepcopy(response)
 
@@ -125,13 +132,14 @@ class Cassette(vcr.cassette.Cassette):  # type: ignore[misc] # vcrpy has no type
             self.end(f"the answer to {request.method} {_kept(request).uri} cannot be recorded: {error}")
         self._servers.add(_server(request))
         self.data.append((asked, kept))
-        self._session.append((asked, kept))
+        self._answered[request] = asked, kept
         return kept
 
     def append(self, request: Request, response: dict[str, Any]) -> None:
         """Do the same for vcrpy's own stand-ins."""
         self.asked.append(_kept(request))
-        self.record(request, response)
+        self._begun.append(request)
+        response.update(self.record(request, response))  # the stand-ins of http.client answer with it
 
     def can_play_response_for(self, request: Request) -> bool:
         """Say for vcrpy's own stand-ins, which ask more than once, whether there is an answer. Raises as `answer`."""
@@ -160,21 +168,23 @@ class Cassette(vcr.cassette.Cassette):  # type: ignore[misc] # vcrpy has no type
 
     def discard(self) -> None:
         """Forget what was recorded, so that nothing is written."""
-        self._session.clear()
+        self._answered.clear()
         self._servers.clear()
 
     def write(self) -> None:
         """Write the session that was recorded; nothing where nothing was. What was on the cassette and not used goes.
 
-        Raises CassetteFileError.
+        Interactions stand in the order in which they were asked for, so that identical ones beside each other find
+        their own answers. Raises CassetteFileError.
         """
-        if not self._servers:
+        if not self._answered or not (self._servers or (self.is_recording and self.not_played)):
             return
-        requests, responses = [request for request, _ in self._session], [answer for _, answer in self._session]
+        session = [self._answered[request] for request in self._begun if request in self._answered]
+        requests, responses = [request for request, _ in session], [answer for _, answer in session]
         before = self.header.get("recorded", {})
-        recorded = _provenance(requests, self._servers.union(before.get("servers", ())))
-        header = {**self.header, "recorded": {**before, **recorded}}
-        text = to_text(header, requests, responses)
+        new = _provenance(requests, self._servers.union(before.get("servers", ()))) if self._servers else {}
+        self.header["recorded"] = {**before, **new}
+        text = to_text(self.header, requests, responses)
         path = Path(self.path)
         part = path.with_suffix(".part")
         try:

@@ -13,6 +13,7 @@ from caveat.testing.cassette_file import CassetteFileError
 from caveat.testing.miss import CassetteError
 from caveat.testing.secrets import Secret, secrets_in
 from caveat.testing.session import play, session_of
+from caveat_tools.plain_text import plain
 
 State: TypeAlias = Literal["plays", "stale", "foreign", "damaged"]
 
@@ -46,7 +47,8 @@ class Described:
             lines.append(str(recorded["note"]))
         lines.append(f"{self.interactions} interactions, {self.size / 1000:.0f} kB")
         lines += [f"line {secret.where} holds {secret.kind}: {secret.shown}" for secret in self.secrets]
-        return [*lines, *self.why.splitlines()[:_MAX_WHY_LINES]]
+        lines += self.why.splitlines()[:_MAX_WHY_LINES]
+        return [plain(line) for line in lines]  # the file can be anybody's
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it, for JSON."""
@@ -67,8 +69,12 @@ _MAX_WHY_LINES = 30
 
 def describe(path: Path) -> Described:
     """Read a cassette, play it if it holds a session of caveat, and return what there is to say of it."""
-    size = path.stat().st_size
-    secrets = tuple(secrets_in(path.read_bytes().decode("utf-8", "replace")))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return Described(path, "damaged", 0, f"the file cannot be read: {error.strerror}")
+    size = len(content)
+    secrets = tuple(secrets_in(content.decode("utf-8", "replace")))
     try:
         cassette = Cassette(path)
         session = session_of(cassette) if "session" in cassette.header else None

@@ -22,7 +22,7 @@ def in_words(request: Request, response: Mapping[str, Any]) -> list[str]:
     if body is None:
         return [_address(request), f"  came: {_outcome(response)}"]
     sent = [f"  sent: {line}" for line in _new(body)]
-    return [f"model {body.get('model')}", *sent, *(f"  came: {line}" for line in _answer(response))]
+    return [one_line(f"model {body.get('model')}", _WIDTH), *sent, *(f"  came: {line}" for line in _answer(response))]
 
 
 def _address(request: Request) -> str:

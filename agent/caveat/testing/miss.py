@@ -55,9 +55,9 @@ def explanation(
         found, (meant, not_meant) = ["Nothing is recorded for that address. What is recorded:", *listed], _ELSEWHERE
     return "\n".join(
         [
-            f"this test ends here: it sent a request that is not recorded in {visible(file)}.",
+            f"this session ends here: it sent a request that is not recorded in {visible(file)}.",
             "",
-            f"Request {len(played) + 1} of this test: {_address(request)}",
+            f"Request {len(played) + 1} of this session: {_address(request)}",
             *found,
             "",
             f"{meant}. That asks the services themselves, and may cost money:",

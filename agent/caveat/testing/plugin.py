@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from caveat.testing.cassette import Cassette
+    from caveat.testing.cassette import Cassette, Mode
 
 MODES: Final = ("none", "once", "new_episodes", "all", "rewrite")
 _CASSETTE: Final = pytest.StashKey["Cassette"]()
 _FAILED: Final = pytest.StashKey[bool]()
+_RECORDED: Final = pytest.StashKey[dict[Path, str]]()
 _MAX_NAME_CHARS: Final = 120
 
 
@@ -66,37 +67,60 @@ def cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
     item = request.node
     given = _arguments(item)
     path = _path(item, given.get("name"))
+    mode: Mode = item.config.getoption("--record-mode") or "none"
     try:
         with use_cassette(
             path,
-            item.config.getoption("--record-mode") or "none",
+            mode,
             keep_headers=given.get("keep_headers", ()),
-            how_to_record=f"pytest {shlex.quote(item.nodeid)} --record-mode=rewrite",
+            how_to_record=f"pytest {shlex.quote(item.nodeid)} --record-mode={'rewrite' if path.exists() else 'once'}",
         ) as used:
             item.stash[_CASSETTE] = used
             if used.is_recording:
+                _first_to_record(path, item)
                 note = item.config.getoption("--record-note")
                 recorded = used.header.setdefault("recorded", {})
                 recorded |= {"test": item.nodeid, **({"note": note} if note else {})}
             yield used
             if item.stash.get(_FAILED, True):
                 used.discard()
+            elif used.ended_by is not None:  # by a fixture that asked after the test
+                used.discard()
+                pytest.fail(used.ended_by, pytrace=False)
+            elif not used.is_recording and used.not_played:
+                pytest.fail(used.partly_played(), pytrace=False)
     except CassetteFileError as error:
         pytest.fail(str(error), pytrace=False)
+    if used.is_recording:
+        item.user_properties.append(("cassette", f"{path}: {_what_became(used, item)}"))
+
+
+def _first_to_record(path: Path, item: pytest.Item) -> None:
+    """Let a test fail whose cassette another test of this run has recorded: the file can hold one of them."""
+    recorded = item.config.stash.setdefault(_RECORDED, {})
+    other = recorded.setdefault(path, item.nodeid)
+    if other != item.nodeid:
+        pytest.fail(f"{item.nodeid} and {other} have the same cassette, {path}: give one another name", pytrace=False)
+
+
+def _what_became(used: Cassette, item: pytest.Item) -> str:
     if used.was_written:
-        item.user_properties.append(("cassette", f"{path}: written, {len(used)} interactions"))
-    elif used.is_recording:
-        item.user_properties.append(("cassette", f"{path}: not written, since the test did not pass"))
+        models = ", ".join(used.header["recorded"].get("models", ()))
+        return f"written, {len(used)} interactions{f' with {models}' if models else ''}"
+    if item.stash.get(_FAILED, True):
+        return "not written, since the test did not pass"
+    return "not written, since nothing new was asked over HTTP"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Let a test fail that asked for what is not on its cassette, whatever its agent made of it, or for too little."""
-    item.stash[_FAILED] = True
+    """Let a test fail that asked for what is not on its cassette, whatever its agent made of it."""
+    item.stash[_FAILED] = False
     raised: BaseException | None = None
     try:
         yield
     except (KeyboardInterrupt, pytest.exit.Exception):
+        item.stash[_FAILED] = True
         raise
     except BaseException as error:  # noqa: BLE001 - a miss is told in its place, all else is raised again
         raised = error
@@ -105,9 +129,17 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         pytest.fail(used.ended_by, pytrace=False)
     if raised is not None:
         raise raised
-    if used is not None and not used.is_recording and used.not_played:
-        pytest.fail(used.partly_played(), pytrace=False)
-    item.stash[_FAILED] = False
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Take in whether the test passed: unittest and subtests tell of failures without an exception."""
+    report = yield
+    if call.when == "call":
+        item.stash[_FAILED] = item.stash.get(_FAILED, True) or not report.passed
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -131,8 +163,12 @@ def _arguments(item: pytest.Item) -> dict[str, Any]:
     if marker is None:
         return {}
     given = {**dict(zip(("name",), marker.args, strict=False)), **marker.kwargs}
-    if len(marker.args) > 1 or given.keys() - {"name", "keep_headers"}:
-        raise pytest.UsageError(f"{item.nodeid}: the marker is cassette(name=None, keep_headers=())")
+    wrong = [*map(repr, marker.args[1:]), *sorted(given.keys() - {"name", "keep_headers"})]
+    if wrong:
+        pytest.fail(
+            f"{item.nodeid}: the marker has no {wrong[0]}; its form is cassette(name=None, keep_headers=())",
+            pytrace=False,
+        )
     return given
 
 
@@ -140,9 +176,9 @@ def _path(item: pytest.Item, name: str | None) -> Path:
     """Return the cassette's path: the folder, the module from the folder of the tests on, and the test."""
     config = item.config
     root, module = config.rootpath, item.path.with_suffix("")
-    folders = [*(root / folder for folder in config.getini("testpaths")), root, module.parent]
+    folders = [*(root / folder for folder in (*config.getini("testpaths"), "tests")), root, module.parent]
     place = next(module.relative_to(folder) for folder in folders if module.is_relative_to(folder))
-    test = item.nodeid.rpartition(".py::")[2].replace("::", ".")
+    test = item.nodeid.partition("::")[2].replace("::", ".")
     return Path(root, config.getini("cassette_dir"), place, f"{_file_name(name or test)}.yaml")
 
 

@@ -80,10 +80,26 @@ def kind_of_field(name: str, value: Any, holder: Mapping[str, Any]) -> str | Non
     return _FIELDS.get(bare)
 
 
-def kind_of_parameter(name: str) -> str | None:
-    """Return the kind of secret that a parameter in the address of a request, or in a form, is by its name."""
+def kind_of_parameter(name: str, value: str) -> str | None:
+    """Return the kind of secret that a parameter in the address of a request, or in a form, is by its name, if any.
+
+    `key` can also be what is looked for: it is one only where the value looks made up.
+    """
     bare = _bare(unquote_plus(name))
+    if bare == "key" and not _looks_made_up(value):
+        return None
     return _FIELDS.get(bare) or _DOUBTFUL_PARAMETERS.get(bare)
+
+
+def says_who_asks(name: str, value: Any) -> bool:
+    """Say whether a parameter, or a field of a body, is there only to tell a service who asks.
+
+    What it is set to does not count in a replay, nor whether it is there: a replay needs no key.
+    """
+    bare = _bare(unquote_plus(name))
+    if not isinstance(value, str | None):
+        return False
+    return bare in _FIELDS or bare in {"email", "mailto"} or (bare == "key" and value in {"", placeholder(API_KEY)})
 
 
 def may_name_a_secret(text: str) -> bool:

@@ -32,6 +32,7 @@ from caveat.testing.bodies import (
 )
 from caveat.testing.cassette_yaml import LocatedText, located_scalar, read_yaml
 from caveat.testing.deltas import with_pieces
+from caveat.testing.matching import is_messages_api
 from caveat.testing.secret_forms import (
     FIELDS_IN_TEXT,
     PLACEHOLDERS,
@@ -41,6 +42,7 @@ from caveat.testing.secret_forms import (
     kind_of_parameter,
     may_name_a_secret,
     placeholder,
+    says_who_asks,
 )
 
 KEPT_HEADERS: Final = frozenset(
@@ -64,13 +66,16 @@ class Secret:
 
 
 def scrub_request(request: Request, *, environ: Mapping[str, str] | None = None) -> Request:
-    """Return a request without its headers, and without secrets in address and body.
+    """Return a request without its headers, without secrets in address and body, and without what says who asks.
 
     `environ` holds the variables whose values are secrets if their names say so; by default the process's.
     """
     scrub = _Scrub(environ)
-    body = request.body_bytes
-    return Request(request.method, _settled(scrub.uri, request.uri), body and _settled(scrub.body, body), {})
+    uri, body = _settled(scrub.uri, request.uri), request.body_bytes
+    body = body and _settled(scrub.body, body)
+    if body and not is_messages_api(uri):
+        body = _from_anybody(body)
+    return Request(request.method, _by_anybody(uri), body, {})
 
 
 def scrub_response(
@@ -117,6 +122,28 @@ def secrets_in(text: str, *, environ: Mapping[str, str] | None = None) -> list[S
                 scrub.line = number
                 scrub.text(line)
     return sorted(set(scrub.found), key=lambda secret: (secret.where, secret.kind, secret.shown))
+
+
+def _by_anybody(uri: str) -> str:
+    """Return an address without the parameters that say who asks."""
+    address, mark, query = uri.partition("?")
+    kept = [pair for pair in query.split("&") if not says_who_asks(*pair.partition("=")[::2])]
+    return uri if "&".join(kept) == query else address + mark * bool(kept) + "&".join(kept)
+
+
+def _from_anybody(body: bytes) -> bytes:
+    """Return a body without the fields that say who asks, where it is a JSON object that has such."""
+    text = body.decode(errors="replace")
+    if not may_name_a_secret(text):
+        return body
+    try:
+        value = json_value(text)
+    except ValueError:
+        return body
+    if not isinstance(value, dict):
+        return body
+    kept = {name: inner for name, inner in value.items() if not says_who_asks(name, inner)}
+    return json_text(kept).encode() if len(kept) < len(value) else body
 
 
 def _settled(scrub: Callable[[_T], _T], dirty: _T) -> _T:
@@ -255,7 +282,7 @@ class _Scrub:
 
         def pair(found: re.Match[str]) -> str:
             name, value = found["name"], unquote_plus(found["value"])
-            kind = kind_of_parameter(name)
+            kind = kind_of_parameter(name, value)
             clean = self._string(value) if kind is None else self._hidden(kind, value)
             return found[0] if clean == value else f"{name}={quote(clean, safe='()')}"
 

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from caveat.budget import Limits
 from caveat.events import Event
 from caveat.model import asks_a_server
+from caveat.offline import MODEL_NAME
 from caveat.report import Report
 from caveat.session import research
 from caveat.settings import Settings, read_settings
@@ -81,8 +82,8 @@ async def research_on(
 ) -> Report:
     """Research a question over a cassette in use, and return the report.
 
-    While recording, model, key and addresses are those of `settings`, by default of the environment, and the clock is
-    the real one. In a replay model, addresses and the moment of the start are the recorded ones, and no time passes but
+    While recording, model, key and addresses are those of `settings`, by default of the environment (without a key, the
+    embedded stand-in is recorded), and the clock is the real one. In a replay model, addresses and the moment of the start are the recorded ones, and no time passes but
     what is slept, which is none. Raises what `caveat.research` raises, and CassetteMissError.
     """
     folder = Path(cassette.path).parent
@@ -98,22 +99,30 @@ async def research_on(
         return await play(cassette, session_of(cassette).model_copy(update=told))
     settings = settings or read_settings()[0]
     clock = SystemClock()
+    offline = not asks_a_server(settings)
     session = Session(
         **told,
-        model=settings.model,
+        model=MODEL_NAME if offline else settings.model,
         start=clock.now().replace(microsecond=0),
         addresses={name: stored_url(address) for name, address in _addresses(settings).items() if name in sources},
-        offline=not asks_a_server(settings),
+        offline=offline,
     )
     cassette.header["session"] = session.model_dump(mode="json", exclude_defaults=True)
     return await _research(session, settings, clock, folder)
 
 
 async def play(cassette: Cassette, session: Session, on_event: Callable[[Event], None] = lambda _: None) -> Report:
-    """Play a session from its cassette, and return the report. Raises as `research_on` does."""
+    """Play a session from its cassette, and return the report.
+
+    Raises as `research_on` does, and CassetteFileError where the header says what no session can have.
+    """
     addresses: dict[str, Any] = {f"{name}_url": address for name, address in session.addresses.items()}
     base_url = None if session.offline else _NOWHERE
-    settings = Settings(model=session.model, base_url=base_url, offline=session.offline, **addresses)
+    try:
+        settings = Settings(model=session.model, base_url=base_url, offline=session.offline, **addresses)
+        Limits(**session.limits)  # type: ignore[arg-type] # whole numbers stay whole in YAML
+    except (TypeError, ValidationError) as error:
+        raise CassetteFileError(f"{cassette.path} is damaged: the session in its header is none of caveat's") from error
     return await _research(session, settings, FakeClock(session.start), Path(cassette.path).parent, on_event)
 
 

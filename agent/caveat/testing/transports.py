@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 import socket
 import ssl
 import time
@@ -31,6 +32,8 @@ LIBRARIES: Final = ("httpx2", "httpx")
 """vcrpy's names of the stand-ins that these take the place of."""
 
 _CANCELLED: Final = "Cancelled"
+_BOUNDARY: Final = re.compile(r"multipart/.*\bboundary=\"?(?P<of>[^\s\";]{16,70})", re.IGNORECASE)
+"""What stands between the parts of an upload: RFC 2046, 5.1.1. One that somebody made up by hand is shorter."""
 _CAUSES: Final[dict[str, type[OSError]]] = {
     kind.__name__: kind
     for kind in (
@@ -79,8 +82,11 @@ def _async(cassette: Cassette, send: Any, library: ModuleType) -> Any:
                 cassette.record(asked, exchange.answer())
                 raise
             answer = cassette.record(asked, exchange.answer())
-        if "raises" in answer and not answer["status"]["code"]:
-            await _meet(answer["raises"], request, library)
+        raises = answer.get("raises")
+        if raises and raises["error"] == _CANCELLED:
+            await _given_up(cassette, raises["after_seconds"], request)
+        if raises and not answer["status"]["code"]:
+            raise _exception(raises, request, library)
         return _response(answer, request, library)
 
     return handle_async_request
@@ -108,6 +114,9 @@ def _asked(request: Any, body: bytes, library: ModuleType) -> Request:
     """Return a request as vcrpy holds it. A compressed answer is not asked for: a cassette is to be readable."""
     request.stream = library.ByteStream(body)
     request.headers["accept-encoding"] = "identity"
+    boundary = _BOUNDARY.search(request.headers.get("content-type", ""))
+    if boundary:  # it is a random one in each request
+        body = body.replace(boundary["of"].encode(), b"boundary")
     return Request(request.method, str(request.url), body, {})
 
 
@@ -137,7 +146,9 @@ class _Exchange:
             self._response.stream.close()
 
     def answer(self) -> dict[str, Any]:
-        """Return all that came, as a cassette holds it."""
+        """Return all that came, as a cassette holds it; of a call that was given up, its caller got nothing."""
+        if isinstance(self.error, asyncio.CancelledError):
+            self._response, self._parts = None, []
         response = self._response
         headers: dict[str, list[str]] = {}
         for name, value in response.headers.multi_items() if response is not None else ():
@@ -168,6 +179,18 @@ def _described(error: BaseException, seconds: float) -> dict[str, Any]:
     return described
 
 
+def is_playable(raises: dict[str, Any]) -> bool:
+    """Say whether what a file has for an error is one that can be raised again."""
+    cause = raises.get("cause") or {}
+    return (
+        isinstance(raises.get("error"), str)
+        and (raises["error"] != _CANCELLED or isinstance(raises.get("after_seconds"), int | float))
+        and isinstance(cause, dict)
+        and isinstance(cause.get("error"), str | None)
+        and isinstance(cause.get("errno", 0), int)
+    )
+
+
 def _exception(raises: dict[str, Any], request: Any, library: ModuleType) -> Exception:
     """Return the exception that is described. Raises CassetteError where the library has none of its name."""
     kind = getattr(library, str(raises.get("error")), None)
@@ -181,14 +204,12 @@ def _exception(raises: dict[str, Any], request: Any, library: ModuleType) -> Exc
     return error
 
 
-async def _meet(raises: dict[str, Any], request: Any, library: ModuleType) -> NoReturn:
-    """Raise what is described, or be cancelled as the recorded call was."""
-    if raises["error"] != _CANCELLED:
-        raise _exception(raises, request, library)
-    await until_cancelled(float(raises["after_seconds"]))
-    raise CassetteError(
-        f"{request.method} {request.url} was given up by its caller after {raises['after_seconds']} s when it was "
-        "recorded, and is waited for now. Record the session anew."
+async def _given_up(cassette: Cassette, seconds: float, request: Any) -> NoReturn:
+    """Be cancelled as the recorded call was. Raises CassetteError where nothing cancels."""
+    await until_cancelled(seconds)
+    cassette.end(
+        f"{request.method} {request.url} was given up by its caller after {seconds} s when it was recorded, and is "
+        "waited for now. Record the session anew."
     )
 
 
@@ -210,7 +231,7 @@ def _body(answer: dict[str, Any], request: Any, library: ModuleType) -> Any:
         async def __aiter__(self) -> AsyncIterator[bytes]:
             yield answer["body"]["string"]
             if "raises" in answer:
-                await _meet(answer["raises"], request, library)
+                raise _exception(answer["raises"], request, library)
 
         def __iter__(self) -> Iterator[bytes]:
             yield answer["body"]["string"]
