@@ -83,8 +83,9 @@ async def research_on(
     """Research a question over a cassette in use, and return the report.
 
     While recording, model, key and addresses are those of `settings`, by default of the environment (without a key, the
-    embedded stand-in is recorded), and the clock is the real one. In a replay model, addresses and the moment of the start are the recorded ones, and no time passes but
-    what is slept, which is none. Raises what `caveat.research` raises, and CassetteMissError.
+    embedded stand-in is recorded), and the clock is the real one. In a replay model, addresses and the moment of the
+    start are the recorded ones, and no time passes but what is slept, which is none. Raises what `caveat.research`
+    raises, and CassetteError.
     """
     folder = Path(cassette.path).parent
     limits = limits or Limits()
