@@ -453,6 +453,23 @@ def test_what_stands_in_for_the_network_is_gone_afterwards(tape: Path) -> None:
     assert threading.active_count() >= 1
 
 
+async def test_a_transport_that_hands_on_to_another_is_recorded_once(tape: Path) -> None:
+    """A request is one request, however many layers it goes through."""
+
+    async def asked(url: str) -> int:
+        async with httpx2.AsyncHTTPTransport() as wire:
+            layer = httpx2.MockTransport(wire.handle_async_request)
+            async with httpx2.AsyncClient(transport=layer) as client:
+                return (await client.get(url)).status_code
+
+    with LocalServer(Reply(204)) as server, use_cassette(tape, "once") as cassette:
+        assert await asked(server.url) == 204
+    with use_cassette(tape) as cassette:
+        assert await asked(server.url) == 204
+    assert len(cassette) == 1
+    assert cassette.all_played
+
+
 @pytest.mark.parametrize("key", ["", "none", "another-key-0123456789", None])
 def test_a_replay_needs_no_key_wherever_a_service_wants_it(key: str | None, tape: Path) -> None:
     """In the address or in the body: what a key is set to does not count, nor whether there is one."""

@@ -106,6 +106,10 @@ def test_a_session_that_asks_for_less_than_was_recorded_says_so(caveat: Caveat, 
         ("caveat_cassette: 1\ninteractions: []\n...\n", "research session of caveat"),
         ("caveat_cassette: 1\nsession:\n  question: 5\ninteractions: []\n...\n", "damaged"),
         ("caveat_cassette: 1\nsession: 7\ninteractions: []\n...\n", "damaged"),
+        (
+            "caveat_cassette: 1\nsession: {question: q, sources: [], model: m, start: 1-1-1}\ninteractions: []\n...\n",
+            "damaged",
+        ),
     ],
 )
 def test_a_file_that_is_no_session_is_refused_in_a_sentence(

@@ -12,11 +12,11 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from caveat.budget import Limits
 from caveat.events import Event
@@ -47,7 +47,7 @@ class Session(BaseModel):
     question: str
     sources: tuple[str, ...]
     model: str
-    start: datetime
+    start: Annotated[AwareDatetime, Field(ge=datetime(2000, 1, 1, tzinfo=UTC))]
     docs: str | None = None
     inject: str = ""
     limits: dict[str, int | float | None] = Field(default_factory=dict)

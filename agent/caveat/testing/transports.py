@@ -16,6 +16,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from unittest import mock
@@ -32,6 +33,8 @@ LIBRARIES: Final = ("httpx2", "httpx")
 """vcrpy's names of the stand-ins that these take the place of."""
 
 _CANCELLED: Final = "Cancelled"
+_is_sending: Final = ContextVar("_is_sending", default=False)
+"""True below a transport that hands a request on to another one: it is one request, and recorded once."""
 _BOUNDARY: Final = re.compile(r"multipart/.*\bboundary=\"?(?P<of>[^\s\";]{16,70})", re.IGNORECASE)
 """What stands between the parts of an upload: RFC 2046, 5.1.1. One that somebody made up by hand is shorter."""
 _CAUSES: Final[dict[str, type[OSError]]] = {
@@ -69,6 +72,8 @@ def recorded_transports(cassette: Cassette) -> Iterator[None]:
 
 def _async(cassette: Cassette, send: Any, library: ModuleType) -> Any:
     async def handle_async_request(transport: Any, request: Any) -> Any:
+        if _is_sending.get():
+            return await send(transport, request)
         asked = _asked(request, b"".join([part async for part in request.stream]), library)
         answer = cassette.answer(asked)
         if answer is None:
@@ -94,6 +99,8 @@ def _async(cassette: Cassette, send: Any, library: ModuleType) -> Any:
 
 def _sync(cassette: Cassette, send: Any, library: ModuleType) -> Any:
     def handle_request(transport: Any, request: Any) -> Any:
+        if _is_sending.get():
+            return send(transport, request)
         asked = _asked(request, b"".join(request.stream), library)
         answer = cassette.answer(asked)
         if answer is None:
@@ -130,20 +137,22 @@ class _Exchange:
         self._parts: list[bytes] = []
 
     async def send(self, send: Any, transport: Any, request: Any) -> None:
-        self._response = await send(transport, request)
-        try:
-            async for part in self._response.stream:
-                self._parts.append(part)
-        finally:
-            await self._response.stream.aclose()
+        with _sending():
+            self._response = await send(transport, request)
+            try:
+                async for part in self._response.stream:
+                    self._parts.append(part)
+            finally:
+                await self._response.stream.aclose()
 
     def send_sync(self, send: Any, transport: Any, request: Any) -> None:
-        self._response = send(transport, request)
-        try:
-            for part in self._response.stream:
-                self._parts.append(part)
-        finally:
-            self._response.stream.close()
+        with _sending():
+            self._response = send(transport, request)
+            try:
+                for part in self._response.stream:
+                    self._parts.append(part)
+            finally:
+                self._response.stream.close()
 
     def answer(self) -> dict[str, Any]:
         """Return all that came, as a cassette holds it; of a call that was given up, its caller got nothing."""
@@ -164,6 +173,15 @@ class _Exchange:
         if self.error is not None:
             answer["raises"] = _described(self.error, time.monotonic() - self._began)
         return answer
+
+
+@contextmanager
+def _sending() -> Iterator[None]:
+    before = _is_sending.set(True)
+    try:
+        yield
+    finally:
+        _is_sending.reset(before)
 
 
 def _described(error: BaseException, seconds: float) -> dict[str, Any]:
