@@ -59,7 +59,7 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
 def test_every_option_that_a_page_names_exists(pytestconfig: pytest.Config) -> None:
     """No page teaches a flag that no command has."""
     llama_cpps_own = {"--jinja", "--alias", "--port", "--chat-template-file"}
-    pytest_plugins = {"--record-mode", "--record-note"}
+    pytest_plugins = {"--record-mode", "--record-note", "--strict-markers"}
     assert all(pytestconfig.getoption(option, "missing") != "missing" for option in pytest_plugins)
     known = options_of(reference.page()) | llama_cpps_own | pytest_plugins
     for page in PAGES:
