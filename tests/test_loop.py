@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from caveat.budget import Budget, Limits
+from caveat.journal import Scope
 from caveat.loop import AgentEnd, Call, Reply, run_agent
 from caveat_tools.clock import FakeClock
 from caveat_tools.outcome import Failed
@@ -49,7 +50,7 @@ class LookTool:
     def definition(self) -> dict[str, Any]:
         return {"name": self.name, "description": "d", "input_schema": Look.model_json_schema()}
 
-    async def run(self, arguments: Look) -> str:
+    async def run(self, arguments: Look, _scope: Scope) -> str:
         if arguments.query in self.gates:
             await self.gates[arguments.query].wait()
         self.ran.append(arguments.query)
@@ -76,7 +77,7 @@ class DoneTool:
     def definition(self) -> dict[str, Any]:
         return {"name": self.name, "description": "d", "input_schema": Done.model_json_schema()}
 
-    async def run(self, arguments: Done) -> Done:
+    async def run(self, arguments: Done, _scope: Scope) -> Done:
         return arguments
 
     def settle(self, call: Call, arguments: Done, _result: Done) -> Reply:
@@ -441,7 +442,7 @@ async def test_a_bug_in_a_tool_ends_the_run_loudly_and_stops_its_siblings() -> N
     """An unnamed exception is not a tool failure."""
 
     class Buggy(LookTool):
-        async def run(self, arguments: Look) -> str:
+        async def run(self, arguments: Look, _scope: Scope) -> str:
             if arguments.query == "bug":
                 raise ZeroDivisionError
             await asyncio.Event().wait()
@@ -458,8 +459,8 @@ async def test_a_stop_answers_every_call_of_the_turn_and_ends_the_agent() -> Non
     run.look = LookTool(gates={"never": asyncio.Event()})
 
     class StopsAfterFirst(LookTool):
-        async def run(self, arguments: Look) -> str:
-            result = await super().run(arguments)
+        async def run(self, arguments: Look, _scope: Scope) -> str:
+            result = await super().run(arguments, _scope)
             stop.ask()
             return result
 

@@ -24,6 +24,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import is_typeddict
 
 from caveat.budget import Budget, Limits
+from caveat.journal import Scope
 from caveat.loop import Arguments, Call, Reply, definition, run_agent
 from caveat.model import Model
 from caveat.prices import TurnUsage
@@ -252,7 +253,7 @@ class HandOver:
     def definition(self) -> dict[str, Any]:
         return definition(self.name, "Hand over.", Handover)
 
-    async def run(self, arguments: Handover) -> None:
+    async def run(self, arguments: Handover, _scope: Scope) -> None:
         return None
 
     def settle(self, call: Call, arguments: Handover, result: None) -> Reply:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from caveat.prices import Price, TurnUsage
-
-if TYPE_CHECKING:
-    from caveat_tools.clock import Clock  # --help shows the limits, and needs no event loop
 
 Limit: TypeAlias = Literal["turns", "calls", "tokens", "cost", "time"]
 
@@ -35,6 +32,17 @@ class Limits:
     tokens: int = 400_000
     cost: float | None = 1.0
     seconds: float = 1_800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one turn has used, with all attempts at it: the fields are those of `Usage`."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    counted: float | None = None
 
 
 class Usage:
@@ -78,6 +86,19 @@ class Usage:
             self.counted += by.cost(turn)
         return turn
 
+    def spent(self) -> Spent:
+        """Return what has been used."""
+        return Spent(self.calls, self.input_tokens, self.output_tokens, self.cost, self.counted)
+
+    def include(self, spent: Spent) -> None:
+        """Count what a turn has used in an earlier life of the run."""
+        self.calls += spent.calls
+        self.input_tokens += spent.input_tokens
+        self.output_tokens += spent.output_tokens
+        self.cost = None if self.cost is None or spent.cost is None else self.cost + spent.cost
+        if self.counted is not None and spent.counted is not None:
+            self.counted += spent.counted
+
 
 _MOST_TOKENS: Final = 10**9
 """What no turn can use: a larger count is none."""
@@ -87,27 +108,29 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
 
 
+class Timer(Protocol):
+    """What a budget reads the time from: a clock, or a run's journal."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+
+
 class Budget:
     """The limits of a run against what its model has used and the time that has passed. One for all agents of a run."""
 
-    def __init__(self, limits: Limits, usage: Usage, clock: Clock, *, reserve: float = RESERVE) -> None:
+    def __init__(self, limits: Limits, usage: Usage, timer: Timer, *, reserve: float = RESERVE) -> None:
         """Time counts from now. `reserve` is the share that agents with this budget may not touch."""
         self.limits = limits
         self._usage = usage
-        self._clock = clock
+        self._timer = timer
         self._reserve = reserve
-        self._started = clock.monotonic()
+        self._started = timer.monotonic()
 
     def without_reserve(self) -> Budget:
         """Return the same budget, begun at the same moment, for the agent that may touch the reserve."""
-        budget = Budget(self.limits, self._usage, self._clock, reserve=0.0)
+        budget = Budget(self.limits, self._usage, self._timer, reserve=0.0)
         budget._started = self._started
         return budget
-
-    @property
-    def ends_at(self) -> float:
-        """When the time is over, in seconds of the monotonic clock."""
-        return self._started + self.limits.seconds
 
     def met(self) -> Mapping[Limit, str]:
         """Return the limits that are met, each with its size in words."""
@@ -130,7 +153,7 @@ class Budget:
         spent: dict[Limit, tuple[float, float]] = {
             "tokens": (usage.tokens, limits.tokens),
             "cost": (usage.counted or 0.0, limits.cost or float("inf")),
-            "time": (self._clock.monotonic() - self._started, limits.seconds),
+            "time": (self._timer.monotonic() - self._started, limits.seconds),
         }
         allowed = share * (1.0 - self._reserve)
         words = self.in_words()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import date
-from typing import Annotated, Any, Final, Self
+from datetime import date, datetime
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from caveat.claims import Claim, check
+from caveat.journal import Scope
 from caveat.ledger import MAX_TOPICS, Ledger
 from caveat.loop import Arguments, Call, Reply, definition
+from caveat.steps import ANSWER, OUTCOME
 from caveat_tools.outcome import (
     MAX_QUERY_CHARS,
     MAX_RESULTS,
@@ -135,7 +137,7 @@ class PlanTopicsTool:
             self.arguments,
         )
 
-    async def run(self, arguments: PlanTopics) -> tuple[dict[str, str], list[str]]:
+    async def run(self, arguments: PlanTopics, _scope: Scope) -> tuple[dict[str, str], list[str]]:
         """Enter the topics, so that a search in the same turn can name them."""
         return self.ledger.plan(arguments.topics)
 
@@ -146,6 +148,13 @@ class PlanTopicsTool:
         if left_out:
             body |= {"notAdded": left_out, "guidance": f"{MAX_TOPICS} topics are possible; search under one of them."}
         return Reply(body)
+
+
+class Timed(NamedTuple):
+    """An outcome, and when it was had, if that was in an earlier life of the run."""
+
+    outcome: Found | Empty | Failed
+    at: datetime | None = None
 
 
 @dataclass
@@ -173,22 +182,38 @@ class SearchTool:
             del properties["date_from"], properties["date_to"]
         return tool
 
-    async def run(self, arguments: SearchArguments) -> Found | Empty | Failed:
+    async def run(self, arguments: SearchArguments, scope: Scope) -> Timed:
         """Search, or refuse a topic that was never planned."""
         if arguments.topic_id not in self.ledger.topics:
             known = ", ".join(f"{key} ({one_line(text, 60)})" for key, text in self.ledger.topics.items())
-            return not_sent(
+            refused = not_sent(
                 one_line(arguments.source, 60),
                 plain(arguments.query),
                 "invalid_arguments",
                 f"there is no topic {one_line(arguments.topic_id, 40)!r}",
                 f"Use one of the topics {known}, or add one with plan_topics.",
             )
-        return await self.searcher.search(arguments.source, arguments.ask(), use_snapshot=arguments.use_snapshot)
+            return Timed(refused)
+        ask, at = arguments.ask(), None
 
-    def settle(self, call: Call, arguments: SearchArguments, result: Found | Empty | Failed) -> Reply:
+        def recall(outcome: Found | Empty | Failed, then: datetime) -> None:
+            nonlocal at
+            at = then
+            self.searcher.recall(ask, outcome, then)
+
+        outcome = await scope.step(
+            "outcome",
+            arguments.model_dump(mode="json"),
+            lambda: self.searcher.search(arguments.source, ask, use_snapshot=arguments.use_snapshot),
+            form=OUTCOME,
+            recall=recall,
+            retry=self.searcher.retried,
+        )
+        return Timed(outcome, at)
+
+    def settle(self, call: Call, arguments: SearchArguments, result: Timed) -> Reply:
         """Number the results in the order of the calls and enter them."""
-        outcome = self.ledger.record(arguments.topic_id, call, arguments.ask(), result)
+        outcome = self.ledger.record(arguments.topic_id, call, arguments.ask(), result.outcome, result.at)
         return Reply(wire(outcome), is_error=isinstance(outcome, Failed))
 
 
@@ -215,7 +240,7 @@ class ReportFindingsTool:
             self.arguments,
         )
 
-    async def run(self, arguments: ReportFindings) -> ReportFindings:
+    async def run(self, arguments: ReportFindings, _scope: Scope) -> ReportFindings:
         """Nothing to wait for."""
         return arguments
 
@@ -285,19 +310,29 @@ class RecordedTool:
         """Return the tool's definition."""
         return definition(self.tool.name, self.tool.description, self.tool.arguments)
 
-    async def run(self, arguments: BaseModel) -> Any:
-        """Call the caller's function."""
-        try:
-            return await self.tool.call(arguments)
-        except SourceError as error:
-            return _failed(self.tool.name, asked_of(arguments.model_dump(mode="json")), error)
+    async def run(self, arguments: BaseModel, scope: Scope) -> Any:
+        """Call the caller's function; an outcome comes as Timed."""
+        asked, at = arguments.model_dump(mode="json"), None
+
+        async def call() -> Any:
+            try:
+                return await self.tool.call(arguments)
+            except SourceError as error:
+                return _failed(self.tool.name, asked_of(asked), error)
+
+        def recall(_answer: Any, then: datetime) -> None:
+            nonlocal at
+            at = then
+
+        answer = await scope.step("answer", asked, call, form=ANSWER, recall=recall)
+        return Timed(answer, at) if isinstance(answer, Found | Empty | Failed) else answer
 
     def settle(self, call: Call, arguments: BaseModel, result: Any) -> Reply:
         """Enter an outcome into the ledger; pass anything else on."""
-        if not isinstance(result, Found | Empty | Failed):
+        if not isinstance(result, Timed):
             return Reply(result if isinstance(result, dict) else {"result": result})
         topic, ask = getattr(arguments, "topic_id", None), Ask(asked_of(arguments.model_dump(mode="json")))
-        outcome = self.ledger.record(topic, call, ask, fitted(_harmless(result)))
+        outcome = self.ledger.record(topic, call, ask, fitted(_harmless(result.outcome)), result.at)
         return Reply(wire(outcome), is_error=isinstance(outcome, Failed))
 
 

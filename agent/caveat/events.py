@@ -13,7 +13,11 @@ from caveat_tools.search import SearchEvent
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """First of all: the run's id, the model, the sources; what it is likely to use, and what it may use, in words."""
+    """First of all: the run's id, the model, the sources; what it is likely to use, and what it may use, in words.
+
+    `recalled` is the number of steps in the journal of a run that goes on, None of a new one; `is_kept` says whether
+    there is a journal.
+    """
 
     run_id: str
     model: str
@@ -21,6 +25,15 @@ class RunStarted:
     sources: tuple[str, ...]
     estimate: Estimate
     at_most: tuple[str, ...]
+    recalled: int | None = None
+    is_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """Last of all, of a run with a report: whether nothing is left to go on with."""
+
+    is_over: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +50,4 @@ class Notice:
     text: str
 
 
-Event: TypeAlias = RunStarted | TurnStarted | SearchEvent | ModelWaiting | Notice
+Event: TypeAlias = RunStarted | RunEnded | TurnStarted | SearchEvent | ModelWaiting | Notice

@@ -129,19 +129,23 @@ class Ledger:
         return named, left_out
 
     def record(
-        self, topic: str | None, call: Call, ask: Ask, outcome: Found | Empty | Failed
+        self, topic: str | None, call: Call, ask: Ask, outcome: Found | Empty | Failed, at: datetime | None = None
     ) -> Found | Empty | Failed:
-        """Number the outcome's results, keep them as evidence, enter the call; return the numbered outcome."""
+        """Number the outcome's results, keep them as evidence, enter the call; return the numbered outcome.
+
+        `at` is when the outcome was had, by default now.
+        """
+        at = at or self._now()
         results = results_of(outcome)
         if results and not isinstance(outcome, Empty):
-            outcome = with_results(outcome, tuple(self._numbered(outcome, result, call.turn) for result in results))
+            outcome = with_results(outcome, tuple(self._numbered(outcome, result, call.turn, at) for result in results))
         entry = Entry(topic if topic in self.topics else None, call, ask, outcome)
         self.entries.append(entry)
         if entry.answered or (entry.leaves_a_gap and not entry.was_never_sent):
             self._settled.setdefault((entry.source, ask.key()), []).append(entry)
         return outcome
 
-    def _numbered(self, outcome: Found | Failed, result: Result, turn: int) -> Result:
+    def _numbered(self, outcome: Found | Failed, result: Result, turn: int, at: datetime) -> Result:
         """Return the result with its id; the same passage of the same source always has the same one.
 
         One that comes again may name more identifiers than before.
@@ -150,7 +154,7 @@ class Ledger:
         self._add_to_works(number, result.identifiers)
         if number not in self.evidence:
             age = outcome.snapshot_age_seconds if isinstance(outcome, Found) else None
-            retrieved_at = f"{self._now() - timedelta(seconds=age or 0):%Y-%m-%dT%H:%M:%SZ}"
+            retrieved_at = f"{at - timedelta(seconds=age or 0):%Y-%m-%dT%H:%M:%SZ}"
             self.evidence[number] = Evidence(self._named(result, number), outcome.source, retrieved_at, turn, age)
         return self._named(result, number)
 

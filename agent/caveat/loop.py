@@ -13,11 +13,14 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caveat.budget import Budget, Limit, Limits
+from caveat.journal import UNKEPT, Scope
+from caveat.steps import TURN
 from caveat.turn import CONTEXT_FULL, LARGER_CONTEXT, Block, Message, ModelError, ModelErrorKind, Turn
 from caveat_tools.outcome import ErrorType, Failed, not_sent, to_json, wire
 from caveat_tools.plain_text import one_line
@@ -86,8 +89,8 @@ class Tool(Protocol):
     def definition(self) -> dict[str, Any]:
         """Return name, description and input_schema for the request."""
 
-    async def run(self, arguments: Any) -> Any:
-        """Do the work. Named failures are returned, not raised."""
+    async def run(self, arguments: Any, scope: Scope) -> Any:
+        """Do the work, and what costs something as a step of `scope`. Named failures are returned, not raised."""
 
     def settle(self, call: Call, arguments: Any, result: Any) -> Reply:
         """Turn what `run` returned into the tool_result; number and record what needs the order of the calls."""
@@ -132,10 +135,13 @@ class AgentEnd:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """Told to the listener before each request to the model."""
+    """Told to the listener before each request to the model; `is_recalled` where none is sent, since the journal has
+    the turn.
+    """
 
     agent: str
     turn: int
+    is_recalled: bool = False
 
 
 _CALL_IN_TEXT: Final = re.compile(r"""<tool_call>|<function=|["'](name|function)["']\s*:\s*["']\w+["']""")
@@ -213,22 +219,24 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
     stop: Stop,
     refuse: Callable[[Call, dict[str, Any], Failed], None] = lambda *_: None,
     on_event: Callable[[TurnStarted], None] = lambda _: None,
+    scope: Scope = UNKEPT,
 ) -> AgentEnd:
     """Run one agent until it hands over its work, or something ends it.
 
     Exactly one of `tools` closes. `limits` are the agent's own turns and calls, `budget` is what the whole run may
     spend. An agent is left when more than `limits.nudges` turns in a row bring nothing new: no call in them was carried
     out that had not been before, or that ended otherwise. `refuse` hears of every call that was answered without being
-    run: the call, the arguments as the model sent them, and the Failed it got.
+    run: the call, the arguments as the model sent them, and the Failed it got. `scope` is where the journal keeps the
+    agent's turns and calls.
     """
     messages: list[Message] = [{"role": "user", "content": opening}]
     agent = _Agent({tool.name: tool for tool in tools}, limits, budget, stop, refuse, messages)
     definitions = [tool.definition() for tool in tools]
     while True:
         last = agent.has_one_turn_left
-        on_event(TurnStarted(name, agent.turns + 1))
+        here = scope.within(f"turn {agent.turns + 1}")
         try:
-            turn = await stop.race(model.turn(system, agent.messages, definitions))
+            turn = await stop.race(_turn(name, model, system, agent, definitions, here, on_event))
         except Stopped:
             return agent.stopped()
         except ModelError as error:
@@ -238,7 +246,7 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
         if turn.content and turn.stop_reason != "refusal":
             agent.messages.append({"role": "assistant", "content": turn.content})
         known = len(agent.done)
-        results, finished = await _answered(agent, turn, last=last)
+        results, finished = await _answered(agent, turn, here, last=last)
         if turn.stop_reason != "pause_turn":
             agent.idle = agent.idle + 1 if len(agent.done) == known else 0
             if not results or agent.idle == agent.limits.nudges:
@@ -250,6 +258,30 @@ async def run_agent(  # noqa: PLR0913 - the loop's seams
             agent.messages.append({"role": "user", "content": results})
         if end is not None:
             return end
+
+
+async def _turn(
+    name: str,
+    model: Model,
+    system: str,
+    agent: _Agent,
+    tools: list[dict[str, Any]],
+    scope: Scope,
+    on_event: Callable[[TurnStarted], None],
+) -> Turn:
+    """Return the next turn: from the journal, or from the model."""
+    number = agent.turns + 1
+
+    async def ask() -> Turn:
+        on_event(TurnStarted(name, number))
+        return await model.turn(system, agent.messages, tools)
+
+    def recall(turn: Turn, _at: datetime) -> None:
+        on_event(TurnStarted(name, number, is_recalled=True))
+        model.recall(turn)
+
+    request = {"model": model.name, "system": system, "messages": agent.messages, "tools": tools}
+    return await scope.step("model", request, ask, form=TURN, recall=recall)
 
 
 def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEnd | None:
@@ -294,13 +326,13 @@ def _why_no_report(agent: _Agent) -> str:
     return what
 
 
-async def _answered(agent: _Agent, turn: Turn, *, last: bool) -> tuple[list[Block], bool]:
+async def _answered(agent: _Agent, turn: Turn, scope: Scope, *, last: bool) -> tuple[list[Block], bool]:
     """Run the turn's calls side by side; return their tool_results in tool_use order, and whether one was final."""
     uses = turn.tool_uses if turn.stop_reason != "refusal" else []
     calls = [Call(agent.turns, place, last) for place in range(len(uses))]
     agent.calls_in_turn = 0
     prepared = [_prepared(agent, turn, use, call) for use, call in zip(uses, calls, strict=True)]
-    outcomes = await _side_by_side(agent.stop, [job for job in prepared if isinstance(job, _Job)])
+    outcomes = await _side_by_side(agent.stop, [job for job in prepared if isinstance(job, _Job)], scope)
     blocks, finished = [], False
     for use, call, job in zip(uses, calls, prepared, strict=True):
         if isinstance(job, _Job) and job.place in outcomes:
@@ -364,12 +396,15 @@ def _spent(agent: _Agent, call: Call, *, is_free: bool) -> tuple[str, str]:
     return "", ""
 
 
-async def _side_by_side(stop: Stop, jobs: Sequence[_Job]) -> dict[int, Any]:
+async def _side_by_side(stop: Stop, jobs: Sequence[_Job], scope: Scope) -> dict[int, Any]:
     """Run all jobs; return the results by place. On a stop, what does not end soon by itself is cancelled and left out.
 
     An exception out of a job is a bug: the siblings are cancelled and it goes on up.
     """
-    tasks = {job.place: asyncio.ensure_future(job.tool.run(job.arguments)) for job in jobs}
+    tasks = {
+        job.place: asyncio.ensure_future(job.tool.run(job.arguments, scope.within(f"{job.tool.name} {job.place + 1}")))
+        for job in jobs
+    }
     if not tasks:
         return {}
     bell = asyncio.ensure_future(stop.wait())

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import anthropic
@@ -56,9 +57,10 @@ class Model:
         turn_seconds: float = TURN_SECONDS,
         is_offline: bool = False,
         on_wait: Callable[[Waiting], None] = lambda _: None,
+        faults: FaultPlan | None = None,
     ) -> None:
         """`name` is sent as `model`, and is what its price is looked up by; a turn may take `turn_seconds`; `on_wait`
-        hears of every retry.
+        hears of every retry; `faults` are those of the client's transport.
 
         `answered_by` is the name that the server gives: a local one answers with what it has, whatever is asked for.
         """
@@ -71,15 +73,27 @@ class Model:
         self._policy = policy
         self._turn_seconds = turn_seconds
         self._on_wait = on_wait
+        self._faults = faults or FaultPlan()
 
     async def turn(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
         """Send the conversation and return the next turn, complete, after local retries.
 
         Raises ModelError. Any other exception is a bug or a cassette miss.
         """
-        return await with_retries(
-            lambda: self._once(system, messages, tools), policy=self._policy, clock=self._clock, on_wait=self._on_wait
+        own = Usage(self.usage.price)
+        turn = await with_retries(
+            lambda: self._once(system, messages, tools, own),
+            policy=self._policy,
+            clock=self._clock,
+            on_wait=self._on_wait,
         )
+        return replace(turn, spent=own.spent())
+
+    def recall(self, turn: Turn) -> None:
+        """Count a turn that this model gave in an earlier life of the run, and the faults that it met."""
+        self.usage.include(turn.spent)
+        self.answered_by = turn.answered_by
+        self._faults.skip("model", turn.spent.calls)
 
     def for_one_run(self) -> Model:
         """Return the same model over the same connections, with a count of its own."""
@@ -91,14 +105,19 @@ class Model:
             turn_seconds=self._turn_seconds,
             is_offline=self.is_offline,
             on_wait=self._on_wait,
+            faults=self._faults,
         )
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def _once(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Turn:
+    async def _once(
+        self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]], own: Usage
+    ) -> Turn:
+        """Ask once, and count it in the run's usage and in the turn's `own`."""
         self.usage.calls += 1
+        own.calls += 1
         deadline = asyncio.timeout(self._turn_seconds)
         try:
             async with deadline:
@@ -114,7 +133,10 @@ class Model:
             raise ModelError("timeout", hint, retryable=True) from None
         said = message.get("model")
         self.answered_by = one_line(said, 200) if isinstance(said, str) and said else self.name
-        return checked_turn(message, self.usage.add(message.get("usage"), price_of(self.answered_by)))
+        price = price_of(self.answered_by)
+        own.add(message.get("usage"), price)
+        turn = checked_turn(message, self.usage.add(message.get("usage"), price))
+        return replace(turn, answered_by=self.answered_by)
 
     async def _message(self, system: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
         request: dict[str, Any] = {
@@ -238,7 +260,7 @@ async def open_model(
         await http.aclose()
         hint = f"the key cannot be used: {one_line(str(error), 300)}"
         raise ModelError("refused_key", hint, retryable=False) from error
-    model = Model(name, client, clock=clock, policy=policy, is_offline=is_offline, on_wait=on_wait)
+    model = Model(name, client, clock=clock, policy=policy, is_offline=is_offline, on_wait=on_wait, faults=faults)
     try:
         yield model
     finally:

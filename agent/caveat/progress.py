@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from caveat.budget import dollars
-from caveat.events import Event, ModelWaiting, Notice, RunStarted
+from caveat.events import Event, ModelWaiting, Notice, RunEnded, RunStarted
 from caveat.loop import TurnStarted
 from caveat_tools.outcome import Empty, Failed
 from caveat_tools.plain_text import one_line
@@ -25,9 +25,13 @@ class Progress:
         self._offline = True
         self.has_begun = False
         """True once a run has begun: from then on there is something to report."""
+        self.can_be_resumed = ""
+        """The id of the run, from its beginning on and while something is left to go on with, if it has a journal."""
 
     def __call__(self, event: Event) -> None:
         """Show one event, if it is worth a line."""
+        if isinstance(event, RunEnded) and event.is_over:
+            self.can_be_resumed = ""
         line = self._line(event)
         if line and not self._quiet:
             self.note(line)
@@ -43,16 +47,21 @@ class Progress:
         match event:
             case RunStarted():
                 self._offline, self.has_begun = event.offline, True
+                self.can_be_resumed = event.run_id if event.is_kept else ""
                 return _started(event)
-            case TurnStarted(agent, turn) if self._verbose or not self._offline:
-                return f"{agent}: asking the model (turn {turn})"
+            case TurnStarted(agent, turn, is_recalled) if is_recalled or self._verbose or not self._offline:
+                return (
+                    f"{agent}: turn {turn} is in the journal"
+                    if is_recalled
+                    else f"{agent}: asking the model (turn {turn})"
+                )
             case SearchStarted(source, query) if self._verbose:
                 return f"{source}: asking “{_short(query)}”"
             case SearchWaiting(source, query, seconds, reason, attempt, attempts):
                 which = f" (attempt {attempt} of {attempts})" if attempts else ""
                 return f"{source}: “{_short(query)}” {reason}{which}; waiting {seconds:.1f} s"
-            case SearchEnded(outcome):
-                return _ended(outcome)
+            case SearchEnded(outcome, is_recalled):
+                return _ended(outcome) + (" (in the journal)" if is_recalled else "")
             case ModelWaiting(waiting):
                 return (
                     f"model: {_short(waiting.error.message)} (attempt {waiting.attempt} of {waiting.attempts}); "
@@ -67,6 +76,8 @@ class Progress:
 def _started(run: RunStarted) -> str:
     who = "the embedded stand-in, no language model" if run.offline else run.model
     line = f"run {run.run_id}: {who}; sources: {', '.join(run.sources)}"
+    if run.recalled is not None:
+        return f"{line}\nit goes on: {run.recalled} steps are in its journal; in all, at most {', '.join(run.at_most)}"
     if run.offline:
         return line
     cost = "cost not known: no price of this model is listed"

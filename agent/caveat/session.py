@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,8 @@ from caveat.budget import Budget, Limits, estimate
 from caveat.compose import Material, compose, for_synthesis, verified
 from caveat.coordinator import OwnTool, PlanTopicsTool, RecordedTool, ReportFindingsTool, SearchTool, refusal_recorder
 from caveat.errors import NoReportError, StoppedError
-from caveat.events import Event, ModelWaiting, Notice, RunStarted
+from caveat.events import Event, ModelWaiting, Notice, RunEnded, RunStarted
+from caveat.journal import Journal
 from caveat.ledger import Ledger
 from caveat.loop import AgentEnd, Tool, run_agent
 from caveat.model import Model, open_model
@@ -31,7 +32,7 @@ from caveat.request import (
     prompt_values,
     strikable,
 )
-from caveat.runs import RunStore
+from caveat.runs import RunStore, unused_id
 from caveat.settings import Settings, read_settings
 from caveat.synthesis import Synthesis, synthesise
 from caveat.turn import ModelError
@@ -65,6 +66,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     prompts: Mapping[str, Path] | None = None,
     stop: Stop | None = None,
     home: Path | None = None,
+    journal: Journal | None = None,
     clock: Clock | None = None,
     new_id: Callable[[], str] = lambda: secrets.token_hex(3),
     on_event: Callable[[Event], None] = lambda _: None,
@@ -78,9 +80,12 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
     built-in prompt. `stop.ask()` ends the work early, with a report of what there is. `home` is where runs and stored
     answers are kept. What is not given here comes from `settings`, by default those of the environment.
 
+    Every finished turn and search is kept in the run's journal. `journal` is one that `Journal.open` has opened: what
+    is in it is not asked again. Or it is `Journal(run_id)` without a folder, which keeps nothing.
+
     Raises QuestionError, SettingsError, SourcesError, LocalFolderError, ToolsError, FaultSyntaxError or PromptError
     before anything is spent; NoReportError when the model never answers, or its context is full before anything was
-    searched; StoppedError, which is one, when the stop comes before.
+    searched; StoppedError, which is one, when the stop comes before; DivergedError when a journal is of another run.
     Failures of sources, and of the model later on, are in the report and raise nothing.
     """
     question = checked_question(question)
@@ -90,15 +95,15 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         "home": home,
         "model": model if isinstance(model, str) else None,
     }
-    settings = settings or read_settings()[0]
-    settings = settings.model_copy(update={name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = (settings or read_settings()[0]).model_copy(update=given)
     clock, limits, stop = clock or SystemClock(), limits or settings.limits(), stop or Stop()
-    if sources is None:
-        sources = settings.asked_sources()
+    sources = settings.asked_sources() if sources is None else sources
     checked_names(sources, Path(docs) if docs else None)
     checked_tools(tools)
     faults = parse_faults(inject, strikable(sources), model=not isinstance(model, Model))
-    started, run_id = clock.monotonic(), f"{clock.now():%Y-%m-%d}-{new_id()}"
+    started = clock.monotonic()
+    run_id = journal.run_id if journal else unused_id(f"{clock.now():%Y-%m-%d}-{new_id()}", settings.home)
     notes: list[str] = []
 
     def warn(text: str) -> None:
@@ -114,12 +119,11 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         notes += left_out_on_purpose(ready)
         snapshots = store.snapshots(clock)
         resources.callback(snapshots.close)
+        journal = journal or store.journal()
+        resources.callback(journal.close)
         llm = await _model(model, settings, clock, faults, resources, on_event)
         system = loaded_prompts(prompts or {}, prompt_values(limits, ready))
-        if llm.is_offline and model:
-            on_event(Notice(f"the model {model} is not asked: there is no key and no base URL, or --offline is given"))
-        if inject:
-            on_event(Notice(f"faults are injected on purpose: {inject}"))
+        _tell(llm, model, inject, on_event)
         ledger = Ledger(question, clock.now)
         searcher = Searcher(
             ready,
@@ -133,7 +137,20 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
         findings = ReportFindingsTool(ledger)
         own = [RecordedTool(tool, ledger) for tool in tools]
         offered: list[Tool] = [PlanTopicsTool(ledger), SearchTool(ledger, searcher), *own, findings]
-        budget = Budget(limits, llm.usage, clock)
+        asked = {
+            "question": question,
+            "sources": [source.name for source in ready],
+            "own": _own(sources, tools, model),
+            "docs": str(settings.docs.absolute()) if settings.docs and "local" in sources else None,
+            "model": llm.name,
+            "offline": llm.is_offline,
+            "limits": asdict(limits),
+            "inject": inject,
+            "prompts": system,
+            "tools": [tool.definition() for tool in offered],
+        }
+        journal.begin(asked, clock=clock, on_warning=warn)
+        budget = Budget(limits, llm.usage, journal)
         first = estimated_tokens(system["coordinator"] + to_json([tool.definition() for tool in offered]) + question)
         on_event(
             RunStarted(
@@ -143,13 +160,13 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
                 tuple(source.name for source in ready),
                 estimate(first, llm.usage.price, limits),
                 tuple(budget.in_words().values()),
+                len(journal.record.steps) if journal.record else None,
+                journal.is_kept,
             )
         )
-        running = _Running(question, llm, system, ledger, budget, stop, on_event)
-        await resources.enter_async_context(_ended_by(budget, clock, stop))
-        end = await _retrieve(running, offered, clock)
-        if end.shrank:
-            notes.append(SHRANK)
+        running = _Running(question, llm, system, ledger, budget, stop, on_event, journal)
+        await resources.enter_async_context(_ended_in(limits.seconds - journal.earlier, clock, stop))
+        end = await _retrieve(running, offered)
         material = Material(question, ledger, findings.claims, findings.notes, end, notes, unread(ready))
         synthesis = await _write(running, material)
 
@@ -163,13 +180,13 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             output_tokens=llm.usage.output_tokens,
             cost=None if llm.usage.cost is None else round(llm.usage.cost, 6),
             prices_as_of=None if llm.usage.cost is None else as_of(),
-            seconds=round(clock.monotonic() - started, 1),
+            seconds=round(journal.earlier + clock.monotonic() - started, 1),
             end=end.reason,
             injected=inject,
         )
-        notes += _about_cost(llm, limits)
+        notes += [*([SHRANK] if end.shrank else []), *_about_cost(llm, limits)]
         report = compose(material, synthesis, run)
-        store.keep(report, {"coordinator": end, "synthesis": synthesis.end if synthesis else None})
+        _finish(running, report, end, synthesis, store)
         return report
 
 
@@ -184,6 +201,31 @@ class _Running:
     budget: Budget
     stop: Stop
     on_event: Callable[[Event], None]
+    journal: Journal
+
+
+def _finish(running: _Running, report: Report, end: AgentEnd, synthesis: Synthesis | None, store: RunStore) -> None:
+    """Keep the report. A run that somebody stopped, or whose model failed, can be gone on with."""
+    store.keep(report, {"coordinator": end, "synthesis": synthesis.end if synthesis else None})
+    was_stopped = running.stop.asked and running.stop.reason == "request"
+    has_failed = "model_failed" in {end.reason, synthesis.end.reason if synthesis else None}
+    is_over = not was_stopped and not has_failed
+    running.journal.finish(report.model_dump(mode="json", by_alias=True), is_over=is_over)
+    running.on_event(RunEnded(is_over))
+
+
+def _own(sources: Sequence[Source | str], tools: Sequence[OwnTool], model: Model | str | None) -> list[str]:
+    """Return the names of what the caller's program has brought along, so that no command can go on with the run."""
+    names = [source.name for source in sources if not isinstance(source, str)] + [tool.name for tool in tools]
+    return [*names, "model"] if isinstance(model, Model) else names
+
+
+def _tell(llm: Model, wanted: Model | str | None, inject: str, on_event: Callable[[Event], None]) -> None:
+    """Tell of a model that is not asked, and of faults."""
+    if llm.is_offline and wanted:
+        on_event(Notice(f"the model {wanted} is not asked: there is no key and no base URL, or --offline is given"))
+    if inject:
+        on_event(Notice(f"faults are injected on purpose: {inject}"))
 
 
 def _about_cost(model: Model, limits: Limits) -> list[str]:
@@ -194,11 +236,12 @@ def _about_cost(model: Model, limits: Limits) -> list[str]:
 
 
 @asynccontextmanager
-async def _ended_by(budget: Budget, clock: Clock, stop: Stop) -> AsyncIterator[None]:
+async def _ended_in(seconds: float, clock: Clock, stop: Stop) -> AsyncIterator[None]:
     """Ask for a stop when the run's time is over."""
+    moment = clock.monotonic() + seconds
 
     async def wait() -> None:
-        await clock.wait_until(budget.ends_at)
+        await clock.wait_until(moment)
         stop.ask("time")
 
     alarm = asyncio.create_task(wait())
@@ -209,7 +252,7 @@ async def _ended_by(budget: Budget, clock: Clock, stop: Stop) -> AsyncIterator[N
         await asyncio.gather(alarm, return_exceptions=True)
 
 
-async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> AgentEnd:
+async def _retrieve(running: _Running, tools: Sequence[Tool]) -> AgentEnd:
     """Let the coordinator search; raise NoReportError where the model cannot be asked at all.
 
     One that was asked and came to no end in time is told in a report.
@@ -219,12 +262,13 @@ async def _retrieve(running: _Running, tools: Sequence[Tool], clock: Clock) -> A
         model=running.model,
         system=running.system["coordinator"],
         tools=tools,
-        opening=f"<question>\n{running.question}\n</question>\n\nToday is {clock.now():%Y-%m-%d}.",
+        opening=f"<question>\n{running.question}\n</question>\n\nToday is {running.journal.start:%Y-%m-%d}.",
         limits=running.budget.limits,
         budget=running.budget,
         stop=running.stop,
         refuse=refusal_recorder(running.ledger, {tool.name for tool in tools if isinstance(tool, RecordedTool)}),
         on_event=running.on_event,
+        scope=running.journal.scope("coordinator"),
     )
     if end.reason == "model_failed" and end.turns == 0 and end.model_error != "timeout":
         raise NoReportError(end.detail)
@@ -246,6 +290,7 @@ async def _write(running: _Running, material: Material) -> Synthesis | None:
         budget=budget,
         stop=running.stop,
         on_event=running.on_event,
+        scope=running.journal.scope("synthesis"),
     )
 
 

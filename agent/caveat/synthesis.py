@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from caveat.budget import Budget, Limits
 from caveat.claims import Claim
+from caveat.journal import UNKEPT, Scope
 from caveat.ledger import State
 from caveat.loop import AgentEnd, Arguments, Call, Reply, TurnStarted, definition, run_agent
 from caveat.model import Model
@@ -89,7 +90,7 @@ class WriteSectionsTool:
         """Return the tool's definition."""
         return definition(self.name, "Hand over the prose of all topics. This ends your work.", self.arguments)
 
-    async def run(self, arguments: WriteSections) -> WriteSections:
+    async def run(self, arguments: WriteSections, _scope: Scope) -> WriteSections:
         """Nothing to wait for."""
         return arguments
 
@@ -183,6 +184,7 @@ async def synthesise(
     budget: Budget,
     stop: Stop,
     on_event: Callable[[TurnStarted], None] = lambda _: None,
+    scope: Scope = UNKEPT,
 ) -> Synthesis:
     """Have the model write the prose of all topics that have claims. Named failures are in the result, not raised."""
     tool = WriteSectionsTool({topic.id: topic for topic in topics})
@@ -196,6 +198,7 @@ async def synthesise(
         budget=budget,
         stop=stop,
         on_event=on_event,
+        scope=scope,
     )
     return Synthesis(tool.sections, tool.rejected, end)
 

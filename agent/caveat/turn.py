@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from caveat.budget import Spent
 from caveat.prices import TurnUsage
 from caveat_tools.plain_text import one_line
 from caveat_tools.retry import RecoverableError
@@ -55,13 +56,16 @@ class Turn:
 
     `content` is as the server sent it, ready to be sent back: without what no request may hold. `broken` maps the id of
     each tool_use whose arguments were cut or are not a JSON object to the reason; such a call must not be executed.
-    `usage` is as far as the server tells.
+    `usage` is as far as the server tells; `spent` is that of all attempts at this turn, and `answered_by` the name that
+    the server gave.
     """
 
     content: list[Block]
     stop_reason: str
     broken: Mapping[str, str] = field(default_factory=dict)
     usage: TurnUsage = field(default_factory=TurnUsage)
+    spent: Spent = field(default_factory=Spent)
+    answered_by: str = ""
 
     @property
     def tool_uses(self) -> list[Block]:

@@ -61,6 +61,10 @@ class FaultPlan:
     injections: Sequence[Injection] = ()
     _calls: Counter[str] = field(default_factory=Counter)
 
+    def skip(self, target: str, calls: int) -> None:
+        """Count calls to `target` that an earlier life of the run has seen."""
+        self._calls[target] += calls
+
     def take(self, target: str) -> str | None:
         """Count a call to `target` and return the fault that strikes it, if any; the first entry that fits wins."""
         self._calls[target] += 1

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -82,9 +83,10 @@ class SearchWaiting:
 
 @dataclass(frozen=True, slots=True)
 class SearchEnded:
-    """Told to the listener when a search has its outcome."""
+    """Told to the listener when a search has its outcome; `is_recalled` where an earlier life of the run had it."""
 
     outcome: Found | Empty | Failed
+    is_recalled: bool = False
 
 
 SearchEvent: TypeAlias = SearchStarted | SearchWaiting | SearchEnded
@@ -179,6 +181,34 @@ class Searcher:
         self._on_event(SearchEnded(outcome))
         return outcome
 
+    def recall(self, ask: Ask, outcome: Found | Empty | Failed, at: datetime) -> None:
+        """Take over what an earlier life of the run was answered, at a moment of the wall clock.
+
+        Guard, breaker, patience and injected faults then know of it as if it had been asked here.
+        """
+        self._on_event(SearchEnded(outcome, is_recalled=True))
+        desk = self._desks.get(outcome.source)
+        if desk is None:
+            return
+        key = replace(ask, query=plain(ask.query)).key()
+        is_access_failure = isinstance(outcome, Failed) and outcome.error_type in _ACCESS_FAILURES
+        if is_access_failure:
+            desk.failed.add(key)
+        if not outcome.attempts:
+            return
+        self._faults.skip(outcome.source, outcome.attempts)
+        then = self._clock.monotonic() - max(0.0, (self._clock.now() - at).total_seconds())
+        if is_access_failure or not isinstance(outcome, Failed):
+            desk.breaker.record(answered=not is_access_failure, now=then)
+        if not isinstance(outcome, Failed) or _is_final(outcome):
+            desk.answered[key] = outcome, ask.limit
+        if isinstance(outcome, Failed) and outcome.error_type == "rate_limited":
+            desk.patience_until = max(desk.patience_until, then + (outcome.retry_after_seconds or 0.0))
+
+    def retried(self, outcome: Found | Empty | Failed) -> None:
+        """Count the attempts of a search that is asked again, since injected faults have seen them."""
+        self._faults.skip(outcome.source, outcome.attempts)
+
     async def _search(self, desk: _Desk, ask: Ask, *, use_snapshot: bool) -> Found | Empty | Failed:
         source, key = desk.source, ask.key()
         unusable = self._unusable(source, ask)
@@ -241,8 +271,11 @@ class Searcher:
         except SourceError as error:
             so_far.add(error.passages)
             return self._given_up(desk, ask, error, so_far)
-        desk.breaker.record(answered=True, now=self._clock.monotonic())
         results, cut = _results(so_far.passages[: ask.limit])
+        if not results and (so_far.passages or so_far.total):
+            why = f"{name} says that there are matches, but no text of them arrived"
+            return self._given_up(desk, ask, SourceError("malformed_response", why, retryable=True), so_far)
+        desk.breaker.record(answered=True, now=self._clock.monotonic())
         if results:
             return Found(
                 source=name,
@@ -252,9 +285,6 @@ class Searcher:
                 truncated=cut,
                 attempts=so_far.attempts,
             )
-        if so_far.passages or so_far.total:
-            why = f"{name} says that there are matches, but no text of them arrived"
-            return self._failed(desk, ask, "malformed_response", why, retryable=True, so_far=so_far)
         return Empty(
             source=name,
             query=ask.query,

@@ -13,9 +13,14 @@ from caveat.cli.completion import completion
 from caveat.cli.config import config
 from caveat.cli.doctor import doctor
 from caveat.cli.replay import replay
+from caveat.cli.resume import resume
+from caveat.cli.rm import rm
+from caveat.cli.runs import runs
 from caveat.cli.search import search
+from caveat.cli.show import show
 from caveat.cli.sources import sources
-from caveat.cli.terminal import Group, begin, show
+from caveat.cli.terminal import Group, begin
+from caveat.cli.terminal import show as print_out
 
 HELP = """A research agent that says what it could not find out.
 
@@ -23,6 +28,7 @@ HELP = """A research agent that says what it could not find out.
 Examples:
   caveat ask "When was the Kariba dam finished?"
   caveat ask "What did we decide about backups?" --docs ~/notes
+  caveat runs
   caveat search wikipedia "Kariba dam"
   caveat doctor
 
@@ -35,7 +41,7 @@ def _version(context: click.Context, _option: click.Parameter, asked: bool) -> N
     if asked and not context.resilient_parsing:
         from importlib.metadata import version  # noqa: PLC0415
 
-        show(f"caveat, version {version('caveat')}")
+        print_out(f"caveat, version {version('caveat')}")
         context.exit()
 
 
@@ -54,5 +60,5 @@ def main() -> None:
     begin()
 
 
-for command in (ask, search, sources, replay, cassettes, config, doctor, completion):
+for command in (ask, runs, show, resume, rm, search, sources, replay, cassettes, config, doctor, completion):
     main.add_command(command)

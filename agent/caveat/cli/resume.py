@@ -1,0 +1,129 @@
+"""`caveat resume`: go on with a run where it ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from caveat.cli.options import quiet_option, verbose_option
+from caveat.cli.running import Delivery, json_option, out_option, researched
+from caveat.cli.runs import ids
+from caveat.cli.terminal import EXIT_NO_REPORT, Command, read, tell
+
+if TYPE_CHECKING:
+    from caveat.journal import Journal, Record
+    from caveat.report import Report
+    from caveat.settings import Settings
+    from caveat_tools.stop import Stop
+
+HELP: Final = """Go on with RUN where it ended, whatever ended it: Ctrl-C, a crash, a kill, a model that failed.
+
+Finished turns of the model and finished searches are in the run's journal and are not asked again; of what was under
+way, at most that is repeated. A run that is finished gives its report again, and nothing is spent. RUN is an id, or the
+beginning of one, as `caveat runs` lists them.
+
+Question, sources, model, limits and injected faults are those of the run; keys and addresses are today's. Where
+prompts, sources or caveat itself have changed so that something else would be asked, the run has diverged: that is
+said, and nothing is spent.
+
+\b
+Examples:
+  caveat resume 2026-05-31-4f
+  caveat resume 2026-05-31-4f0c2a --out report.md
+  caveat resume 2026-05-31-4f0c2a --retry-failed
+
+\b
+Exit codes:
+  0    every topic is covered, or was searched without finding an answer
+  3    a report with gaps
+  2    wrong usage, or there is no such run; nothing was spent
+  4    no report was possible (the run has diverged, is locked or damaged, …), or it could not be written
+  70   a bug in caveat; a file to send with the report of it is named
+  130  interrupted twice, or before anything was searched
+"""
+
+
+@click.command(cls=Command, help=HELP, short_help="Go on with a run where it ended.")
+@click.argument("run", shell_complete=ids)
+@out_option
+@json_option
+@click.option(
+    "--retry-failed",
+    is_flag=True,
+    help="Ask failed searches again; where one ends otherwise, all later turns are asked anew.",
+)
+@quiet_option
+@verbose_option
+def resume(run: str, out: Path | None, json_out: str | None, *, retry_failed: bool, quiet: bool, verbose: bool) -> None:
+    """Find the run; print the report that it has, or go on with it."""
+    if quiet and verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other")
+    delivery = Delivery.checked(out, json_out)
+    settings, _ = read({})
+    from caveat import history  # noqa: PLC0415
+    from caveat.journal import JournalError, read_record  # noqa: PLC0415
+
+    try:
+        folder = history.find_run(settings.home, run)
+        record = read_record(folder)
+        report = history.report_of(record)
+    except history.UnknownRunError as error:
+        raise click.UsageError(str(error)) from error
+    except JournalError as error:
+        tell(f"caveat: {error}")
+        sys.exit(EXIT_NO_REPORT)
+    if report is None or not record.is_over or retry_failed:
+        _check_can_go_on(record, settings)
+        report = researched(
+            lambda stop, on_event: _resumed(folder, settings, stop, on_event, retry_failed=retry_failed),
+            quiet=quiet,
+            verbose=verbose,
+        )
+    delivery.end_with(report, settings.home, quiet=quiet)
+
+
+def _check_can_go_on(record: Record, settings: Settings) -> None:
+    """Refuse what cannot go on from here, with what would help."""
+    if record.asked["own"]:
+        names = ", ".join(record.asked["own"])
+        raise click.UsageError(f"a program of your own brought parts of this run ({names}); resume it from there")
+    from caveat.model import asks_a_server  # noqa: PLC0415
+
+    if not record.asked["offline"] and not asks_a_server(settings.model_copy(update={"offline": False})):
+        raise click.UsageError(f"this run asked {record.asked['model']}: set ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL")
+
+
+async def _resumed(
+    folder: Path, settings: Settings, stop: Stop, on_event: Callable[[Any], None], *, retry_failed: bool
+) -> Report:
+    from caveat.journal import Journal  # noqa: PLC0415
+
+    with closing(Journal.open(folder, ask_failed_again=retry_failed)) as journal:
+        return await _gone_on_with(journal, settings, stop, on_event)
+
+
+async def _gone_on_with(journal: Journal, settings: Settings, stop: Stop, on_event: Callable[[Any], None]) -> Report:
+    """Research the question of an open journal, with all that made the run what it is."""
+    from caveat.budget import Limits  # noqa: PLC0415
+    from caveat.session import research  # noqa: PLC0415
+
+    assert journal.record is not None  # noqa: S101 - `Journal.open` has read it
+    asked = journal.record.asked
+    return await research(
+        asked["question"],
+        sources=asked["sources"],
+        docs=asked["docs"],
+        model=None if asked["offline"] else asked["model"],
+        offline=asked["offline"],
+        inject=asked["inject"],
+        limits=Limits(**asked["limits"]),
+        settings=settings,
+        journal=journal,
+        stop=stop,
+        on_event=on_event,
+    )
