@@ -21,11 +21,15 @@ from vcr.request import Request
 
 from caveat.budget import Limits
 from caveat.claims import check
+from caveat.journal import FILE_NAME, Journal, read_record
 from caveat.session import research
+from caveat.steps import OUTCOME, TURN
 from caveat.testing.cassette import Cassette, use_cassette
 from caveat.testing.cassette_file import to_text
 from caveat.testing.session import play, session_of
-from caveat_tools.clock import FakeClock
+from caveat.turn import Turn
+from caveat_tools.clock import FakeClock, SystemClock
+from caveat_tools.outcome import MAX_PASSAGE_CHARS, Found, Result
 from caveat_tools.source import Ask
 from caveat_tools.sources.local import LocalSource
 from made_files import docx, epub, notebook, paragraph, pdf
@@ -157,6 +161,46 @@ async def loop(turns: int) -> None:
     print(f"loop         {beyond} beyond the HTTP client's own {alone:.1f} ms ({turns} turns)")
 
 
+async def journal() -> None:
+    """Keep steps of a long run: searches with five passages each, and turns whose request grows."""
+    chance = random.Random(7)
+    texts = [prose(chance, 130)[:MAX_PASSAGE_CHARS] for _ in range(500)]
+    results = [Result(title="Title", url=f"https://example.org/{n}", text=text) for n, text in enumerate(texts)]
+    with tempfile.TemporaryDirectory() as name:
+        kept = Journal("run", Path(name) / "run")
+        kept.begin({"question": "question"}, clock=SystemClock())
+        times: dict[str, list[float]] = {"search": [], "turn": []}
+        messages: list[dict[str, Any]] = []
+        for number in range(100):
+            found = Found(source="wiki", query="q", results=tuple(results[5 * number : 5 * number + 5]))
+            turn = Turn([{"type": "text", "text": texts[number]}], "end_turn")
+            messages.append({"role": "user", "content": "".join(texts[number : number + 4])})
+            for what, request, output, form in (
+                ("search", {"query": "q"}, found, OUTCOME),
+                ("turn", {"messages": messages}, turn, TURN),
+            ):
+                scope = kept.scope("coordinator").within(f"turn {number}")
+                start = time.perf_counter()
+                await scope.step(what, request, _answering(output), form=form)
+                times[what].append(1e3 * (time.perf_counter() - start))
+        kept.close()
+        size = (Path(name) / "run" / FILE_NAME).stat().st_size
+        start = time.perf_counter()
+        record = read_record(Path(name) / "run")
+        opening = 1e3 * (time.perf_counter() - start)
+    median = {what: statistics.median(each) for what, each in times.items()}
+    steps = f"{median['search']:8.2f} ms a search, {median['turn']:.2f} ms a turn"
+    print(f"journal      {steps} with requests of up to {len(json.dumps(messages)) / 1e3:.0f} kB")
+    print(f"             {opening:8.1f} ms to open one of {len(record.steps)} steps ({size / 1e6:.1f} MB)")
+
+
+def _answering(output: Any) -> Callable[[], Any]:
+    async def call() -> Any:
+        return output
+
+    return call
+
+
 async def replay() -> None:
     """Play every cassette from its file to its report."""
     requests = 0
@@ -215,6 +259,7 @@ def main() -> None:
     asyncio.run(formats())
     asyncio.run(large())
     asyncio.run(loop(40))
+    asyncio.run(journal())
     asyncio.run(replay())
     cassettes()
     quotes()

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 
-from caveat.journal import FILE_NAME, read_record
+from caveat.journal import read_record
 from lives import QUESTION
 from scripted import message, sse, stream_of, tool_use
 from servers import FakeMediaWiki, LocalServer, Reply, Request
@@ -193,17 +193,14 @@ def test_a_run_killed_at_any_step_and_again_while_it_goes_on_asks_nothing_finish
     assert comparable(folder.with_suffix(".json").read_text()) == undisturbed
 
 
-@pytest.mark.parametrize("request_number", [1, 4])
-def test_a_killed_ask_is_gone_on_with_by_the_line_to_type(
-    world: World, tmp_path: Path, undisturbed: Any, request_number: int
-) -> None:
+def test_a_killed_ask_is_gone_on_with_by_the_line_to_type(world: World, tmp_path: Path, undisturbed: Any) -> None:
     """`caveat ask` dies while a request is under way; `caveat resume` repeats that one, and gives the report."""
     environment = {**clean_environment(), **world.environment, "CAVEAT_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "caveat"]
     process: list[subprocess.Popen[str]] = []
 
     def kill() -> None:
-        if world.asked.total() == request_number:
+        if world.asked.total() == 4:
             process[0].kill()
 
     world.on_request = kill
@@ -234,17 +231,4 @@ def test_a_killed_ask_is_gone_on_with_by_the_line_to_type(
     assert before.items() <= counted(world, tmp_path / "runs" / run_id).items()
     assert all(count <= 2 for count in world.asked.values())
     assert comparable(done.stdout) == undisturbed
-    if before:
-        assert "coordinator: turn 1 is in the journal" in done.stderr
-    asked = world.asked.total()
-    again = subprocess.run(
-        [*command, "resume", run_id[:-1], "--json", "-"],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert json.loads(again.stdout) == json.loads(done.stdout)
-    assert world.asked.total() == asked
-    assert (tmp_path / "runs" / run_id / FILE_NAME).exists()
+    assert "coordinator: turn 1 is in the journal" in done.stderr

@@ -42,6 +42,9 @@ _TABLES: Final = (
     "CREATE TABLE texts (hash TEXT PRIMARY KEY, text TEXT NOT NULL)",
 )
 
+_OUT_OF_REACH: Final = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY}
+"""What SQLite says of a file that is sound, as far as anybody can tell."""
+
 T = TypeVar("T")
 
 
@@ -382,6 +385,8 @@ def read_record(folder: Path) -> Record:
             is_over=bool(about.get("is_over")),
         )
     except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+        if getattr(error, "sqlite_errorcode", None) in _OUT_OF_REACH:
+            raise JournalError(f"the journal of the run {folder.name} cannot be read: {error}") from error
         raise DamagedError(f"the journal of the run {folder.name} is damaged; it was left as it is") from error
 
 

@@ -45,6 +45,9 @@ Limits: what is likely to be used is said at the start, and a spent limit ends i
 cost and time are kept for writing it. No turn begins beyond tokens or cost; time ends what is under way.
 
 \b
+Runs: what is finished is kept, and `caveat resume RUN` goes on after Ctrl-C, a crash or a kill; see `caveat runs`.
+
+\b
 Settings: every option but --out, --json, --inject, -q and -v can stand in caveat.toml, in your own file or in the
 environment (CAVEAT_MAX_CALLS=20); `caveat config --help` says how.
 
