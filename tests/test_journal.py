@@ -352,6 +352,20 @@ async def test_a_warning_about_time_is_no_reason_to_diverge(tmp_path: Path) -> N
     assert report.run.seconds >= 1_400
 
 
+async def test_a_run_whose_time_was_over_when_it_was_killed_still_reports_what_it_had(tmp_path: Path) -> None:
+    """Time ends what is under way, not what is in the journal."""
+    run = world(tmp_path, [look("a")], [look("b")], crash_at_turn=3)
+    with pytest.raises(Crash):
+        await run.live()
+    with closing(sqlite3.connect(run.folder / FILE_NAME)) as file, file:
+        file.execute("UPDATE steps SET worked=2000 WHERE key='coordinator/turn 2/search 1/outcome'")
+    run.crash_at_turn = 0
+    report = await run.go_on()
+    assert report.run.end == "time_spent"
+    assert [query.status for query in report.topics[0].queries] == ["found", "found"]
+    assert run.source.queries == []
+
+
 async def test_failed_searches_are_asked_again_where_that_is_wanted(tmp_path: Path) -> None:
     """One that is found now changes what the model saw: later turns are asked anew, searches beside it are not."""
     down = SourceError("access_denied", "no", retryable=False)

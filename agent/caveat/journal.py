@@ -12,6 +12,7 @@ lock of the operating system, which dies with it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -166,6 +167,7 @@ class Journal:
         self._earlier = 0.0
         self._worked = 0.0
         self._life_began = 0.0
+        self._beyond = asyncio.Event()
 
     @classmethod
     def open(cls, folder: Path, *, ask_failed_again: bool = False) -> Self:
@@ -206,6 +208,10 @@ class Journal:
         """Return the seconds of work of all lives of the run, as of its last step: a resumed run reads the same."""
         return self._worked
 
+    async def gone_beyond(self) -> None:
+        """Return once the run does something that is not in the journal: at once where it is new."""
+        await self._beyond.wait()
+
     def scope(self, name: str) -> Scope:
         """Return the place of an agent."""
         return Scope(self, name)
@@ -228,6 +234,7 @@ class Journal:
                 )
             return
         self.start = clock.now()
+        self._beyond.set()
         if self.folder is None:
             return
         try:
@@ -269,6 +276,7 @@ class Journal:
                 recall(output, stored.at)
                 return output
             retry(output)
+        self._beyond.set()
         output = await call()
         self._worked = max(self._worked, self._earlier + self._clock.monotonic() - self._life_began)
         if not form.was_cut_short(output):

@@ -165,7 +165,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             )
         )
         running = _Running(question, llm, system, ledger, budget, stop, on_event, journal)
-        await resources.enter_async_context(_ended_in(limits.seconds - journal.earlier, clock, stop))
+        await resources.enter_async_context(_ended_in(limits.seconds, journal, clock, stop))
         end = await _retrieve(running, offered)
         material = Material(question, ledger, findings.claims, findings.notes, end, notes, unread(ready))
         synthesis = await _write(running, material)
@@ -236,11 +236,12 @@ def _about_cost(model: Model, limits: Limits) -> list[str]:
 
 
 @asynccontextmanager
-async def _ended_in(seconds: float, clock: Clock, stop: Stop) -> AsyncIterator[None]:
-    """Ask for a stop when the run's time is over."""
-    moment = clock.monotonic() + seconds
+async def _ended_in(seconds: float, journal: Journal, clock: Clock, stop: Stop) -> AsyncIterator[None]:
+    """Ask for a stop when the run's time is over; not while it takes finished steps from its journal."""
+    moment = clock.monotonic() + seconds - journal.earlier
 
     async def wait() -> None:
+        await journal.gone_beyond()
         await clock.wait_until(moment)
         stop.ask("time")
 

@@ -141,6 +141,7 @@ def researched(
         tell(f"caveat: no report: {error}")
         sys.exit(EXIT_NO_REPORT)
     except JournalError as error:
+        progress.can_be_resumed = ""
         tell(f"caveat: {error}")
         sys.exit(EXIT_NO_REPORT)
     finally:
