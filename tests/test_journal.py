@@ -361,8 +361,8 @@ async def test_a_run_whose_time_was_over_when_it_was_killed_still_reports_what_i
         file.execute("UPDATE steps SET worked=2000 WHERE key='coordinator/turn 2/search 1/outcome'")
     run.crash_at_turn = 0
     report = await run.go_on()
-    assert report.run.end == "time_spent"
     assert [query.status for query in report.topics[0].queries] == ["found", "found"]
+    assert len(run.model_asked) <= 2  # the last turn may just be in time, and the prose
     assert run.source.queries == []
 
 
@@ -403,6 +403,21 @@ async def test_a_search_that_fails_again_in_the_same_way_changes_nothing(tmp_pat
     assert run.source.queries == ["a"]
     assert run.model_asked == []
     assert comparable(again.to_json()) == comparable(first.to_json())
+
+
+async def test_time_that_a_search_takes_to_fail_again_changes_nothing_that_rests_on_it(tmp_path: Path) -> None:
+    """Near the limit of time, too: what the model was told of it stays as it was."""
+
+    async def down() -> Any:
+        await run.clock.sleep(800)
+        return SourceError("access_denied", "no", retryable=False)
+
+    run = world(tmp_path, [look("a")], [look("b")], answers={"a": down})
+    first = await run.live()
+    again = await run.go_on(ask_failed_again=True)
+    assert run.source.queries == ["a"]
+    assert run.model_asked == []
+    assert comparable(again.to_json())["topics"] == comparable(first.to_json())["topics"]
 
 
 async def test_two_runs_at_once_keep_a_journal_each(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ class Journal:
             if changed:
                 raise DivergedError(
                     f"the run {self.run_id} has diverged: {_listed(changed)} changed since it began. Nothing was "
-                    "spent; undo the change, or ask anew"
+                    "spent; undo the change, or ask the question anew"
                 )
             return
         self.start = clock.now()
@@ -267,7 +267,7 @@ class Journal:
             if stored.request != digest:
                 raise DivergedError(
                     f"the run {self.run_id} has diverged at {key}: what would be asked now is not what was asked then"
-                    f"{self._since_when()}. No finished step was asked again; ask anew"
+                    f"{self._since_when()}. Nothing finished was asked again; ask the question anew"
                 )
             output = self._read(stored, form)
             if not (self._asks_failed_again and form.has_failed(output)):
@@ -278,9 +278,11 @@ class Journal:
             retry(output)
         self._beyond.set()
         output = await call()
-        self._worked = max(self._worked, self._earlier + self._clock.monotonic() - self._life_began)
-        if not form.was_cut_short(output):
-            self._keep(key, digest, output, form)
+        worked = self._earlier + self._clock.monotonic() - self._life_began
+        if form.was_cut_short(output):
+            self._worked = max(self._worked, worked)
+        else:
+            self._keep(key, digest, output, form, worked)
         return output
 
     def _read(self, stored: Step, form: Form[T]) -> T:
@@ -291,8 +293,11 @@ class Journal:
                 f"the journal of the run {self.run_id} is damaged: {stored.key} is unreadable"
             ) from error
 
-    def _keep(self, key: str, digest: str, output: T, form: Form[T]) -> None:
-        """Commit one step. Where it takes the place of a failure, what rested on that one is forgotten."""
+    def _keep(self, key: str, digest: str, output: T, form: Form[T], worked: float) -> None:
+        """Commit one step. Where it takes the place of a failure, what rested on that one is forgotten.
+
+        A failure that came again is the stored one, with its time, so that what rested on it stays as it was.
+        """
         texts: dict[str, str] = {}
 
         def keep(text: str) -> str:
@@ -301,15 +306,18 @@ class Journal:
             return name
 
         written = json.loads(to_json(form.write(output, keep)))
-        step = Step(key, digest, written, self._clock.now(), self._worked)
         before = self._stored.get(key)
+        is_same = before is not None and before.output == written
+        self._used.add(key)
+        self._worked = max(self._worked, before.worked if before is not None and is_same else worked)
+        if is_same:
+            return
         forgotten: set[str] = set()
-        if before is not None and before.output != written:
+        if before is not None:
             turn = key.rsplit("/", 2)[0]
             forgotten = {each for each in self._stored.keys() - self._used if not each.startswith(f"{turn}/")}
-        self._used.add(key)
-        for each in forgotten:
-            del self._stored[each]
+            self._stored = {name: step for name, step in self._stored.items() if name not in forgotten}
+        step = Step(key, digest, written, self._clock.now(), self._worked)
         self.commit(step, {name: text for name, text in texts.items() if name not in self._texts}, forgotten)
         self._texts |= texts
 
@@ -399,7 +407,7 @@ def read_record(folder: Path) -> Record:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")

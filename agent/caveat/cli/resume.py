@@ -78,7 +78,7 @@ def resume(run: str, out: Path | None, json_out: str | None, *, retry_failed: bo
         tell(f"caveat: {error}")
         sys.exit(EXIT_NO_REPORT)
     if report is None or not record.is_over or retry_failed:
-        _check_can_go_on(record, settings)
+        _check_can_go_on(record, settings, retry_failed=retry_failed)
         report = researched(
             lambda stop, on_event: _resumed(folder, settings, stop, on_event, retry_failed=retry_failed),
             quiet=quiet,
@@ -87,8 +87,10 @@ def resume(run: str, out: Path | None, json_out: str | None, *, retry_failed: bo
     delivery.end_with(report, settings.home, quiet=quiet)
 
 
-def _check_can_go_on(record: Record, settings: Settings) -> None:
+def _check_can_go_on(record: Record, settings: Settings, *, retry_failed: bool) -> None:
     """Refuse what cannot go on from here, with what would help."""
+    if retry_failed and record.report is not None and record.report["run"]["end"] == "time_spent":
+        raise click.UsageError("the time of this run is spent, so nothing can be asked again; ask the question anew")
     if record.asked["own"]:
         names = ", ".join(record.asked["own"])
         raise click.UsageError(f"a program of your own brought parts of this run ({names}); resume it from there")
