@@ -69,8 +69,9 @@ class Cassette(vcr.cassette.Cassette):  # type: ignore[misc] # vcrpy has no type
         super().__init__(str(path), record_mode=record_mode, skip_patchers=LIBRARIES)
         if has_file:
             self.header, requests, responses = from_text(_read(path))
-            if not isinstance(self.header.get("recorded", {}), dict):
-                raise CassetteFileError(f"{_shown(path)} is damaged: recorded is no mapping")
+            recorded = self.header.get("recorded", {})
+            if not (isinstance(recorded, dict) and isinstance(recorded.get("servers", []), list)):
+                raise CassetteFileError(f"{_shown(path)} is damaged: what stands under recorded is of another form")
             for number, response in enumerate(responses, 1):
                 if "raises" in response and not is_playable(response["raises"]):
                     raise CassetteFileError(
@@ -182,7 +183,7 @@ class Cassette(vcr.cassette.Cassette):  # type: ignore[misc] # vcrpy has no type
         session = [self._answered[request] for request in self._begun if request in self._answered]
         requests, responses = [request for request, _ in session], [answer for _, answer in session]
         before = self.header.get("recorded", {})
-        new = _provenance(requests, self._servers.union(before.get("servers", ()))) if self._servers else {}
+        new = _provenance(requests, self._servers.union(map(str, before.get("servers", ())))) if self._servers else {}
         self.header["recorded"] = {**before, **new}
         text = to_text(self.header, requests, responses)
         path = Path(self.path)
@@ -227,7 +228,8 @@ def use_cassette(
         if not cassette.is_recording:
             stack.enter_context(isolated(cassette.end))
         yield cassette
-        cassette.write()
+        if cassette.ended_by is None:
+            cassette.write()
 
 
 def _server(request: Request) -> str:
