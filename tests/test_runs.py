@@ -63,7 +63,7 @@ def test_runs_are_listed_with_what_became_of_them(caveat: Caveat, run_id: str, h
     damaged = home / "runs" / "2020-01-01-damaged"
     damaged.mkdir()
     (damaged / FILE_NAME).write_text("no database")
-    caveat("ask", "What is a unicorn?", "--inject", "wikipedia:refused")
+    caveat("ask", "What is a unicorn?", "--inject", "wikipedia:403")
     rows = json.loads(caveat("runs", "--json").stdout)
     assert [(row["state"], row["question"]) for row in rows] == [
         ("finished", "What is a unicorn?"),

@@ -78,7 +78,7 @@ def _summary(folder: Path) -> Summary:
         state_of(record),
         _coverage(report) if report else f"{len(record.steps)} steps kept",
         report.run.cost if report else _cost(record),
-        record.start.isoformat(timespec="seconds"),
+        record.start.isoformat(timespec="milliseconds"),
     )
 
 
@@ -125,7 +125,7 @@ def as_json(record: Record) -> dict[str, Any]:
     return {
         "id": record.run_id,
         "state": state_of(record),
-        "start": record.start.isoformat(timespec="seconds"),
+        "start": record.start.isoformat(timespec="milliseconds"),
         "caveat": record.caveat,
         "asked": record.asked,
         "steps": [
