@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from caveat.cli.options import quiet_option, verbose_option
-from caveat.cli.running import Delivery, json_option, out_option, researched
+from caveat.cli.running import Delivery, json_option, kept_run, out_option, researched
 from caveat.cli.runs import ids
-from caveat.cli.terminal import EXIT_NO_REPORT, Command, read, tell
+from caveat.cli.terminal import Command, read
 
 if TYPE_CHECKING:
     from caveat.journal import Journal, Record
@@ -65,18 +64,7 @@ def resume(run: str, out: Path | None, json_out: str | None, *, retry_failed: bo
         raise click.UsageError("--quiet and --verbose exclude each other")
     delivery = Delivery.checked(out, json_out)
     settings, _ = read({})
-    from caveat import history  # noqa: PLC0415
-    from caveat.journal import JournalError, read_record  # noqa: PLC0415
-
-    try:
-        folder = history.find_run(settings.home, run)
-        record = read_record(folder)
-        report = history.report_of(record)
-    except history.UnknownRunError as error:
-        raise click.UsageError(str(error)) from error
-    except JournalError as error:
-        tell(f"caveat: {error}")
-        sys.exit(EXIT_NO_REPORT)
+    folder, record, report = kept_run(run, settings.home)
     if report is None or not record.is_over or retry_failed:
         _check_can_go_on(record, settings, retry_failed=retry_failed)
         report = researched(

@@ -1,4 +1,4 @@
-"""What `caveat ask` and `caveat resume` share: where a report goes, and a research that can be interrupted."""
+"""What the commands for runs share: a kept run, where a report goes, and a research that can be interrupted."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import click
 from caveat.cli.terminal import EXIT_GAPS, EXIT_INTERRUPTED, EXIT_NO_REPORT, leave, show, show_json, show_report, tell
 
 if TYPE_CHECKING:
+    from caveat.journal import Record
     from caveat.report import Report
     from caveat_tools.stop import Stop
 
@@ -100,6 +101,22 @@ def _check_writable(path: Path) -> None:
         raise click.UsageError(f"cannot write {path}: {error.strerror}") from error
     if not existed:
         path.unlink()
+
+
+def kept_run(run: str, home: Path | None) -> tuple[Path, Record, Report | None]:
+    """Return a run's folder, what its journal holds, and its report, if it has one; or say why not, and leave."""
+    from caveat import history  # noqa: PLC0415
+    from caveat.journal import JournalError, read_record  # noqa: PLC0415
+
+    try:
+        folder = history.find_run(home, run)
+        record = read_record(folder)
+        return folder, record, history.report_of(record)
+    except history.UnknownRunError as error:
+        raise click.UsageError(str(error)) from error
+    except JournalError as error:
+        tell(f"caveat: {error}")
+        sys.exit(EXIT_NO_REPORT)
 
 
 def researched(

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from caveat.cli.running import kept_run
 from caveat.cli.runs import ids
 from caveat.cli.terminal import EXIT_NO_REPORT, Command, read, show_json, show_report, tell
 from caveat.cli.terminal import show as print_out
@@ -39,17 +40,9 @@ def show(run: str, *, as_json: bool, transcript: bool) -> None:
     if as_json and transcript:
         raise click.UsageError("--json and --transcript exclude each other")
     settings, _ = read({})
+    _, record, report = kept_run(run, settings.home)
     from caveat import history  # noqa: PLC0415
-    from caveat.journal import JournalError, read_record  # noqa: PLC0415
 
-    try:
-        record = read_record(history.find_run(settings.home, run))
-        report = history.report_of(record)
-    except history.UnknownRunError as error:
-        raise click.UsageError(str(error)) from error
-    except JournalError as error:
-        tell(f"caveat: {error}")
-        sys.exit(EXIT_NO_REPORT)
     if as_json:
         show_json(json.dumps(history.as_json(record), ensure_ascii=False, indent=2))
     elif transcript:
