@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +76,20 @@ def test_a_session_can_be_gone_through_request_by_request(caveat: Caveat, sessio
     assert "came: status 503" in steps
     assert "sent: tool_result" in steps
     assert "stop_reason tool_use" in steps
+
+
+@pytest.mark.parametrize("keys", [b"q\n", b"\n\x04"])
+def test_who_goes_through_a_session_can_leave_at_any_step(session: Path, keys: bytes) -> None:
+    """With q or the end of input: exit code 130, no traceback, and no outage of the model."""
+    ours, theirs = pty.openpty()
+    os.write(ours, keys)
+    command = [sys.executable, "-m", "caveat", "replay", str(session), "--step", "-q"]
+    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert "no report" not in done.stderr
 
 
 def test_the_report_of_a_session_comes_as_json(caveat: Caveat, session: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from caveat.cli.options import quiet_option, verbose_option
-from caveat.cli.terminal import EXIT_INTERRUPTED, EXIT_NO_REPORT, Command, show_json, show_report, tell
+from caveat.cli.terminal import EXIT_INTERRUPTED, EXIT_NO_REPORT, Command, leave, show_json, show_report, tell
 
 if TYPE_CHECKING:
     from vcr.request import Request
@@ -94,9 +94,15 @@ def _stepper(number_of_all: int) -> Callable[[Request, dict[str, Any]], None]:
         number += 1
         first, *others = in_words(request, response)
         tell("\n".join([click.style(f"[{number}/{number_of_all}] {first}", bold=True), *others]))
-        if sys.stdin is not None and sys.stdin.isatty():
-            answer = click.prompt("Enter for the next, q to leave", default="", show_default=False, err=True)
-            if answer.strip().lower() == "q":
-                sys.exit(EXIT_INTERRUPTED)
+        if sys.stdin is not None and sys.stdin.isatty() and not _goes_on():
+            leave(EXIT_INTERRUPTED)  # from inside the session: an exception would be one of its own
 
     return show_step
+
+
+def _goes_on() -> bool:
+    try:
+        answer = click.prompt("Enter for the next, q to leave", default="", show_default=False, err=True)
+    except click.Abort:  # Ctrl-C, or Ctrl-D
+        return False
+    return bool(answer.strip().lower() != "q")
