@@ -345,26 +345,33 @@ def test_the_history_of_an_index_does_not_show_in_its_answers(
 # ---- interruptions and other processes
 
 
-def child(docs: Path, index: Path) -> subprocess.Popen[str]:
-    """Start another process that opens the folder, tells of each file, and waits when it is ready."""
+def child(docs: Path, index: Path, *, killed_at: int = -1) -> subprocess.Popen[str]:
+    """Start another process that opens the folder, tells of each file, and waits when it is ready.
+
+    It is killed at the file of this number, if at any.
+    """
     code = """
-import asyncio, sys
+import asyncio, os, signal, sys
 from pathlib import Path
 from typing import TypeVar
 from caveat_tools.sources.local import LocalSource
 
+def tell(now):
+    print("read", now.files, flush=True)
+    if now.files == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
 async def main():
     source = await LocalSource.open(Path(sys.argv[1]), index=Path(sys.argv[2]),
-        on_progress=lambda now: print("read", now.files, flush=True), on_notice=lambda text: print(text, flush=True))
+        on_progress=tell, on_notice=lambda text: print(text, flush=True))
     print("ready", source.documents, flush=True)
     sys.stdin.read()
     await source.aclose()
 
 asyncio.run(main())
 """
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(docs), str(index)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", code, str(docs), str(index), str(killed_at)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def wait_for(process: subprocess.Popen[str], start: str) -> str:
@@ -382,9 +389,8 @@ def many(tmp_path: Path) -> Path:
 
 async def test_a_killed_run_keeps_what_it_has_read(many: Path, index: Path) -> None:
     """SIGKILL in the middle of the reading: the next run goes on from the last batch, and nothing is missing."""
-    with child(many, index) as process:
-        assert wait_for(process, "read 150")
-        process.kill()
+    with child(many, index, killed_at=150) as process:
+        assert not wait_for(process, "ready")
     source, read, notices = await opened(many, index)
     assert 0 < read <= 200
     assert (source.documents, notices) == (300, [])
