@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import caveat.testing.cassette  # noqa: F401 - pytester forgets what is first imported inside, and YAML's C part does not
 from scripted import message, text
 from servers import LocalServer, json_reply
 
@@ -275,6 +276,7 @@ def test_a_damaged_cassette_fails_with_a_sentence(pytester: pytest.Pytester) -> 
     result = run(pytester)
     result.assert_outcomes(errors=1)
     assert "Traceback" not in result.stdout.str()
+    assert "another exception" not in result.stdout.str()
 
 
 def test_a_marker_that_cannot_be_understood_is_a_usage_error(pytester: pytest.Pytester) -> None:
@@ -303,3 +305,27 @@ def test_where_pytest_recording_is_installed_its_option_counts(pytester: pytest.
     )
     project(pytester, HELLO)
     run(pytester, "-p", "pytest_recording", "--record-mode=once", "test_mine.py").assert_outcomes(passed=1)
+
+
+def test_two_tests_cannot_record_to_one_cassette(pytester: pytest.Pytester) -> None:
+    """The second would overwrite the first, and the next replay would fail for no reason that anybody sees."""
+    project(
+        pytester,
+        "@pytest.mark.cassette('same')\n@pytest.mark.parametrize('word', ['one', 'two'])\n"
+        "def test_it(word):\n    ask(word)\n",
+    )
+    result = run(pytester, "--record-mode=rewrite")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*have the same cassette*"])
+
+
+def test_a_replay_makes_a_client_without_any_key(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CI has none, and the SDK makes no client without one."""
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    pytester.makepyfile(agent_of_mine=AGENT.replace('api_key="sk-ant-api03-NotARealKeyButLongEnough", ', ""))
+    project(pytester, HELLO)
+    with pytest.MonkeyPatch.context() as recording:
+        recording.setenv("ANTHROPIC_API_KEY", "a-real-key-0123456789")
+        run(pytester, "--record-mode=once").assert_outcomes(passed=1)
+    run(pytester).assert_outcomes(passed=1)

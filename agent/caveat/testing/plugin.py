@@ -90,7 +90,7 @@ def cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
             elif not used.is_recording and used.not_played:
                 pytest.fail(used.partly_played(), pytrace=False)
     except CassetteFileError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
     if used.is_recording:
         item.user_properties.append(("cassette", f"{path}: {_what_became(used, item)}"))
 
