@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn, TypeAlias, get_args
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 from urllib.parse import urlsplit
 
 import vcr.cassette
@@ -33,7 +33,6 @@ from caveat.testing.secrets import scrub_request, scrub_response
 from caveat.testing.transports import LIBRARIES, is_playable, recorded_transports
 
 Mode: TypeAlias = Literal["none", "once", "new_episodes", "all", "rewrite"]
-MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 """Replay only; record where there is no file; record what is not there; the last two record all of it anew."""
 
 _PACKAGES: Final = ("caveat", "anthropic", "httpx2", "vcrpy")

@@ -12,9 +12,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NoReturn
 from unittest import mock
 
+from caveat.settings import KEY_VARIABLES
+
 _real_sleep: Final = asyncio.sleep
 _REAL_SECONDS: Final = 0.05
-_KEYS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 _JUMPS: Final = 16
 
 
@@ -40,8 +41,8 @@ def isolated(refuse: Callable[[str], NoReturn]) -> Iterator[None]:
     ]
     if "anyio" in sys.modules:  # the SDK waits with it
         patches.append(mock.patch.object(sys.modules["anyio"], "sleep", _no_sleep))
-    if not any(os.environ.get(name) for name in _KEYS):  # the SDK makes no client without one
-        patches.append(mock.patch.dict(os.environ, {_KEYS[0]: "not-needed-in-a-replay"}))
+    if not any(os.environ.get(name) for name in KEY_VARIABLES):  # the SDK makes no client without one
+        patches.append(mock.patch.dict(os.environ, {KEY_VARIABLES[0]: "not-needed-in-a-replay"}))
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from caveat.testing.cassette import Cassette, Mode
 
-MODES: Final = ("none", "once", "new_episodes", "all", "rewrite")
+MODES: Final[tuple[Mode, ...]] = ("none", "once", "new_episodes", "all", "rewrite")
 _CASSETTE: Final = pytest.StashKey["Cassette"]()
 _FAILED: Final = pytest.StashKey[bool]()
 _RECORDED: Final = pytest.StashKey[dict[Path, str]]()

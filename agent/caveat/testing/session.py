@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,6 @@ from caveat.testing.cassette import Cassette
 from caveat.testing.cassette_file import CassetteFileError
 from caveat.testing.matching import stored_url
 from caveat_tools.clock import Clock, FakeClock, SystemClock
-from caveat_tools.names import SOURCE_NAMES
 
 _NOWHERE: Final = "https://messages.invalid"
 """The address of the model in a replay: no request leaves, and the cassette does not look at it."""
@@ -101,11 +100,12 @@ async def research_on(
     settings = settings or read_settings()[0]
     clock = SystemClock()
     offline = not asks_a_server(settings)
+    addresses = settings.for_sources().addresses
     session = Session(
         **told,
         model=MODEL_NAME if offline else settings.model,
         start=clock.now().replace(microsecond=0),
-        addresses={name: stored_url(address) for name, address in _addresses(settings).items() if name in sources},
+        addresses={name: stored_url(address) for name, address in addresses.items() if name in sources},
         offline=offline,
     )
     cassette.header["session"] = session.model_dump(mode="json", exclude_defaults=True)
@@ -155,8 +155,3 @@ def _seen_from(folder: Path, docs: Path) -> str:
 
 def _documents(folder: Path, docs: str) -> Path:
     return Path(os.path.normpath(folder / docs))  # the folder of a new cassette need not be there yet
-
-
-def _addresses(settings: Settings) -> Mapping[str, str]:
-    addresses = {name: getattr(settings, f"{name}_url", None) for name in SOURCE_NAMES}
-    return {name: address for name, address in addresses.items() if address}
