@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from caveat.model import open_model
 from caveat.turn import ModelError
 from caveat_tools.clock import FakeClock
-from caveat_tools.faults import FAULTS, GRAMMAR, MODEL_FAULTS, FaultSyntaxError, parse_faults
+from caveat_tools.faults import FAULTS, GRAMMAR, MODEL_FAULTS, SUBAGENT_FAULTS, FaultSyntaxError, parse_faults
 from caveat_tools.http import get_json
 from caveat_tools.source import SourceError
 from caveat_tools.transport import FaultTransport
@@ -45,10 +45,48 @@ def test_the_grammar_says_which_calls_are_struck(spec: str, expected: list[str |
     assert struck(spec, "wikipedia") == expected
 
 
-def test_a_star_strikes_every_source_but_not_the_model() -> None:
-    """`*:refused` takes all sources down and leaves a model to report it."""
+def test_a_star_strikes_every_source_but_neither_the_model_nor_a_subagent() -> None:
+    """`*:refused` takes all sources down and leaves a model, and its subagents, to report it."""
     assert struck("*:refused", "local", 1) == ["refused"]
     assert struck("*:refused", "model", 1) == [None]
+    assert struck("*:refused", "subagent:1", 1) == [None]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("subagent:2:crash", ["crash", "crash", "crash"]),
+        ("subagent:2:crash*1", ["crash", None, None]),
+        ("subagent:2:crash@3", [None, None, "crash"]),
+        ("subagent:02:crash", ["crash", "crash", "crash"]),
+        ("subagent:1:crash", [None, None, None]),
+        ("subagent:22:crash,*:timeout", [None, None, None]),
+    ],
+)
+def test_a_subagent_is_struck_by_its_number_and_its_turns_are_counted(spec: str, expected: list[str | None]) -> None:
+    """`subagent:2:crash@3` is the third turn of the second subagent, and nobody else's."""
+    assert struck(spec, "subagent:2", 3) == expected
+
+
+def test_the_turns_of_a_subagent_count_over_all_lives_of_a_run() -> None:
+    """A subagent that had two turns before the run was killed crashes in its third after it."""
+    plan = parse_faults("subagent:2:crash@3", SOURCES)
+    plan.skip("subagent:2", 2)
+    plan.skip("subagent:1", 1)
+    assert [plan.take("subagent:1"), plan.take("subagent:2")] == [None, "crash"]
+
+
+@given(st.integers(1, 999), st.integers(1, 999), st.sampled_from(["", "*", "@"]), st.integers(1, 4))
+def test_whatever_its_number_a_subagent_is_struck_as_a_source_would_be(
+    number: int, other: int, mark: str, count: int
+) -> None:
+    """One grammar for all targets; only the subagent that is named is struck."""
+    when = f"{mark}{count}" if mark else ""
+    as_source = struck(f"wikipedia:timeout{when}", "wikipedia")
+    spec = f"subagent:{number}:crash{when}"
+    assert struck(spec, f"subagent:{number}") == [fault and "crash" for fault in as_source]
+    if other != number:
+        assert struck(spec, f"subagent:{other}") == [None] * 5
 
 
 @pytest.mark.parametrize(
@@ -67,7 +105,20 @@ def test_a_star_strikes_every_source_but_not_the_model() -> None:
         ("wikipedia:timeuot", "did you mean 'timeout'"),
         ("wikipedia:refusal", "unknown fault"),
         ("model:empty", "unknown fault"),
-        ("subagent:1:crash", "no subagents"),
+        ("wikipedia:crash", "unknown fault"),
+        ("*:crash", "unknown fault"),
+        ("model:crash", "unknown fault"),
+        ("subagent:1:timeout", "possible are: crash"),
+        ("subagent:1:crush", "did you mean 'crash'"),
+        ("subagent:0:crash", "counted from 1"),
+        ("subagent:1:crash@0", "counted from 1"),
+        ("subagent:1234567:crash", "more than 6 digits"),
+        ("subagent:" + "9" * 5_000 + ":crash", "more than 6 digits"),
+        ("subagent:٣:crash", "by its number"),
+        ("subagent:N:crash", "by its number"),
+        ("subagent:crash", "by its number"),
+        ("subagent:*:crash", "by its number"),
+        ("subagnt:1:crash", "did you mean 'subagent:N'"),
         ("wikipedia:timeout;local:empty", "unknown"),
         (",", "The form is"),
         ("wikipedia:timeout,", "The form is"),
@@ -83,6 +134,9 @@ def test_a_malformed_injection_says_what_is_wrong_and_what_is_possible(spec: str
 @given(
     st.text(max_size=60)
     | st.builds("{}:{}{}{}".format, *map(st.sampled_from, (SOURCES, FAULTS, "*@", ("1", "0", "9" * 5_000, "²"))))
+    | st.builds(
+        "subagent:{}:{}".format, st.integers() | st.text(max_size=8), st.sampled_from((*SUBAGENT_FAULTS, "html"))
+    )
 )
 def test_any_text_is_a_plan_or_a_clear_error(spec: str) -> None:
     """No injection, however wrong, ends in a traceback."""
@@ -94,7 +148,7 @@ def test_any_text_is_a_plan_or_a_clear_error(spec: str) -> None:
 
 def test_the_help_names_every_fault() -> None:
     """The grammar that --help shows is complete."""
-    assert all(fault in GRAMMAR for fault in (*FAULTS, *MODEL_FAULTS))
+    assert all(fault in GRAMMAR for fault in (*FAULTS, *MODEL_FAULTS, *SUBAGENT_FAULTS, "subagent:N"))
 
 
 EXPECTED = {
