@@ -8,7 +8,7 @@ cassettes see what they see with a real model. Everything is derived from one re
     write_sections, and no search            string the claims together, each with its citation
     anything else                            say what this is
 
-This module is the wire and the reading of the conversation; the rules are in `caveat.stand_in`.
+This module is the wire and the reading of the conversation; the rules are in `caveat.stand_in`, a module a role.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from typing import Any, Final, Literal, NamedTuple
 import httpx2
 from pydantic import Field, ValidationError
 
-from caveat.stand_in import Body, Call, coordinate, synthesise
+from caveat.stand_in.calls import Body, Call
+from caveat.stand_in.coordinator import coordinate
+from caveat.stand_in.writing import synthesise
 from caveat_tools.outcome import estimated_tokens, to_json
 
 MODEL_NAME: Final = "caveat-offline"

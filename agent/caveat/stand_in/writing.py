@@ -1,0 +1,43 @@
+"""Analysis and synthesis: findings become claims, claims become paragraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from caveat.stand_in.calls import Body, Call, read, refused_by
+
+
+class _Claim(Body):
+    id: str
+    text: str
+
+
+class _Claimed(Body):
+    """A topic as synthesis is given it."""
+
+    id: str
+    claims: list[_Claim] = Field(default_factory=list)
+
+
+class _Claims(Body):
+    topics: list[_Claimed] = Field(default_factory=list)
+
+
+def synthesise(claims: str, calls: Sequence[Call]) -> str | list[Call]:
+    """Return the call that writes the sections, or a text once they stand.
+
+    `claims` is the JSON that the analysis hands over, `calls` are all those made so far, in order.
+    """
+    written = [call for call in calls if call.name == "write_sections"]
+    refused = refused_by(written, "topic_id") if written else []
+    if refused is None:
+        return "The sections are written."
+    claimed = read(_Claims, claims) or _Claims()
+    sections = [
+        {"topic_id": topic.id, "text": " ".join(f"{claim.text} [{claim.id}]" for claim in topic.claims)}
+        for topic in claimed.topics
+        if topic.claims and topic.id not in refused
+    ]
+    return [Call("write_sections", {"sections": sections})]
