@@ -13,27 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caveat import offline
-from caveat_tools.outcome import Empty, Failed, Found, Result, to_json, wire
-
-SOURCES = ["local", "wikipedia"]
-SYNTHESIS = [{"name": "write_sections", "input_schema": {"type": "object"}}]
-
-
-def coordinator(*sources: str) -> list[dict[str, Any]]:
-    """Return the coordinator's tools, with these sources."""
-    source = {"type": "string", "enum": sources}
-    return [
-        {"name": "plan_topics", "input_schema": {"type": "object"}},
-        {"name": "search", "input_schema": {"type": "object", "properties": {"source": source}}},
-        {"name": "report_findings", "input_schema": {"type": "object"}},
-    ]
-
-
-COORDINATOR = coordinator(*SOURCES)
-
-QUESTION = "How does caffeine affect sleep quality in adults?"
-ANSWER = "Caffeine taken six hours before bed lowers sleep quality in adults by more than an hour."
-PASSAGE = f"# Caffeine and sleep\n\n{ANSWER} Tea was first traded by sea in 1610."
+from caveat_tools.outcome import Empty, Failed, Found, to_json
+from embedded import (
+    ANSWER,
+    COORDINATOR,
+    PASSAGE,
+    QUESTION,
+    SOURCES,
+    SYNTHESIS,
+    coordinator,
+    empty,
+    failed,
+    found,
+    post,
+    result_of,
+    results,
+    scripted,
+)
 
 Script = Callable[[dict[str, Any]], Any]
 
@@ -89,42 +85,6 @@ def answer_to(name: str, call: dict[str, Any], script: Script) -> Any:
     if name == "plan_topics":
         return {"topics": [{"id": f"T{n}", "topic": topic} for n, topic in enumerate(call["topics"], 1)]}
     return script(call) if name == "search" else {"status": "accepted"}
-
-
-def result_of(call_id: str, answer: Any) -> dict[str, Any]:
-    body = wire(answer) if isinstance(answer, Empty | Failed | Found) else answer
-    content = body if isinstance(body, str | list) else to_json(body)
-    return {
-        "type": "tool_result",
-        "tool_use_id": call_id,
-        "content": content,
-        "is_error": isinstance(answer, Failed),
-    }
-
-
-def found(call: dict[str, Any], *texts: str) -> Found:
-    return Found(source=call["source"], query=call["query"], results=results(call, *(texts or (PASSAGE,))))
-
-
-def results(call: dict[str, Any], *texts: str) -> tuple[Result, ...]:
-    prefix = f"{call['topic_id']}.{call['source']}"
-    return tuple(Result(id=f"{prefix}.S{n}", title="A page", url="u", text=text) for n, text in enumerate(texts, 1))
-
-
-def empty(call: dict[str, Any]) -> Empty:
-    return Empty(source=call["source"], query=call["query"], guidance="Do not send it again.")
-
-
-def failed(call: dict[str, Any], *alternatives: str, **fields: Any) -> Failed:
-    given_fields = {"error_type": "timeout", "is_retryable": True, "attempts": 3, **fields}
-    return Failed(
-        source=call["source"],
-        attempted_query=call["query"],
-        alternative_approaches=alternatives,
-        message="no answer",
-        guidance="Go on.",
-        **given_fields,
-    )
 
 
 def first_fails(*alternatives: str, **fields: Any) -> Script:
@@ -432,16 +392,6 @@ async def test_a_query_that_ended_for_good_under_one_topic_is_not_sent_under_ano
     assert [block.name for block in message.content if block.type == "tool_use"] == ["report_findings"]
 
 
-def scripted(*calls: tuple[str, dict[str, Any], Any]) -> list[Any]:
-    """Return an assistant turn with these calls, and the user turn with their results."""
-    ids = [f"toolu_{name}_{number}" for number, (name, _, _) in enumerate(calls)]
-    said = [
-        {"type": "tool_use", "id": i, "name": call[0], "input": call[1]} for i, call in zip(ids, calls, strict=True)
-    ]
-    heard = [result_of(i, call[2]) for i, call in zip(ids, calls, strict=True)]
-    return [{"role": "assistant", "content": said}, {"role": "user", "content": heard}]
-
-
 async def test_partial_results_of_a_failure_are_cited(client: anthropic.AsyncAnthropic) -> None:
     """Page 1 counts although page 2 never came."""
 
@@ -563,10 +513,6 @@ async def test_streamed_and_plain_answers_hold_the_same(client: anthropic.AsyncA
     assert block.type == other.type == "tool_use"
     assert block.input == other.input == {"sections": [{"topic_id": "T1", "text": f"{question} [C1]"}]}
     assert (streamed.stop_reason, streamed.usage.output_tokens) == (plain.stop_reason, plain.usage.output_tokens)
-
-
-def post(body: bytes, path: str = "/v1/messages") -> httpx2.Response:
-    return offline.answer(httpx2.Request("POST", f"https://offline.invalid{path}", content=body))
 
 
 def test_a_stream_has_the_events_of_the_messages_api_in_their_order() -> None:

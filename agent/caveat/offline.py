@@ -5,6 +5,9 @@ cassettes see what they see with a real model. Everything is derived from one re
 
     tools offered                            what the rules do
     plan_topics, search, report_findings     split the question, search, follow up failures, report sentences verbatim
+    these and delegate                       the same for one topic; give several to a subagent each
+    search, note_findings, report_findings   search for one topic, note sentences verbatim, report the rest
+    state_claims, and no search              make a claim of each finding
     write_sections, and no search            string the claims together, each with its citation
     anything else                            say what this is
 
@@ -25,7 +28,8 @@ from pydantic import Field, ValidationError
 
 from caveat.stand_in.calls import Body, Call
 from caveat.stand_in.coordinator import coordinate
-from caveat.stand_in.writing import synthesise
+from caveat.stand_in.subagent import work_on
+from caveat.stand_in.writing import analyse, synthesise
 from caveat_tools.outcome import estimated_tokens, to_json
 
 MODEL_NAME: Final = "caveat-offline"
@@ -209,12 +213,18 @@ def _calls(turns: Sequence[_Turn]) -> list[Call]:
 def _reply(tools: Sequence[_Tool], turns: Sequence[_Turn]) -> str | list[Call]:
     """Return what is said next: a text that ends the turn, or tool calls."""
     offered = {tool.name: tool for tool in tools}
+    calls, told_to_report = _calls(turns), _told_to_report(turns[-1])
     if {"plan_topics", "search", "report_findings"} <= offered.keys():
         question = " ".join((_tagged(turns, "question") or _opening(turns)).split())
-        told_to_report = _told_to_report(turns[-1])
-        return coordinate(question, _sources(offered["search"]), _calls(turns), told_to_report=told_to_report)
+        sources, can_delegate = _sources(offered["search"]), "delegate" in offered
+        return coordinate(question, sources, calls, can_delegate=can_delegate, told_to_report=told_to_report)
+    if {"search", "note_findings", "report_findings"} <= offered.keys():
+        task = _tagged(turns, "task") or ""
+        return work_on(task, _sources(offered["search"]), calls, told_to_report=told_to_report)
+    if "state_claims" in offered and "search" not in offered:
+        return analyse(_tagged(turns, "findings") or "", calls)
     if "write_sections" in offered and "search" not in offered:
-        return synthesise(_tagged(turns, "claims") or "", _calls(turns))
+        return synthesise(_tagged(turns, "claims") or "", calls)
     return _INTRODUCTION
 
 

@@ -34,16 +34,20 @@ def read(model: type[M], value: str | dict[str, Any]) -> M | None:
         return None
 
 
-class _Handover(Body):
-    """The answer to report_findings and write_sections."""
+class Handover(Body):
+    """The answer to a tool that takes something over, such as report_findings."""
 
     status: str = ""
     problems: list[Any] = Field(default_factory=list)
 
+    def refused(self, key: str) -> list[Any]:
+        """Return what the problems name under `key`: numbers, or ids."""
+        return [problem[key] for problem in self.problems if isinstance(problem, dict) and key in problem]
+
 
 def refused_by(handovers: Sequence[Call], key: str) -> list[Any] | None:
     """Return what the first handover is to be repeated without; None where it stands or has been repeated already."""
-    handover = read(_Handover, handovers[-1].result)
+    handover = read(Handover, handovers[-1].result)
     if len(handovers) > 1 or not handover or handover.status != "revise":
         return None
-    return [problem[key] for problem in handover.problems if isinstance(problem, dict) and key in problem]
+    return handover.refused(key)

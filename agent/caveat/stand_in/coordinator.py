@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from caveat.stand_in.calls import Body, Call, read, refused_by
 from caveat.stand_in.searches import (
     MAX_CALLS_PER_TURN,
     MAX_SEARCH_TURNS,
+    Outcome,
     Search,
     Searched,
     follow_ups,
     query_of,
     searches_of,
 )
-from caveat.stand_in.sentences import WORD, best_sentences
+from caveat.stand_in.sentences import NOTHING_TO_QUOTE, WORD, Finding, Passage, quoted, words_of
 from caveat_tools.outcome import MAX_QUERY_CHARS
 from caveat_tools.plain_text import clip
 from caveat_tools.words import content_terms, sentences, terms
@@ -46,30 +51,83 @@ class _Plan(Body):
     topics: list[_Topic]
 
 
+class _FailedSource(Body):
+    source: str = ""
+    error: Outcome | None = None
+
+
+class _Returned(Body):
+    """A delegation's tool_result, read with patience."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    status: str = ""
+    failed_sources: list[_FailedSource] = Field(default_factory=list)
+    pending_sources: list[str] = Field(default_factory=list)
+    findings: list[Finding] = Field(default_factory=list)
+    preliminary_findings: list[Finding] = Field(default_factory=list)
+    partial_results: list[Passage] = Field(default_factory=list)
+
+    @property
+    def sources_left(self) -> list[str]:
+        """The sources to ask once more; none where the subagent came to ask them all and has followed up itself."""
+        if self.status not in {"partial", "failed"} or not self.pending_sources:
+            return []
+        again = [failed.source for failed in self.failed_sources if failed.error and failed.error.is_retryable]
+        return list(dict.fromkeys(source for source in (*again, *self.pending_sources) if source))
+
+
+class _Delegate(Body):
+    """The input of a delegate call."""
+
+    topic_id: str
+    brief: str = ""
+    sources: list[str] = Field(default_factory=list)
+
+    def call(self) -> Call:
+        return Call("delegate", self.model_dump())
+
+
+class _Delegated(NamedTuple):
+    """A topic that was delegated, and what came back."""
+
+    topic_id: str
+    returned: _Returned
+
+
+class _Seen(NamedTuple):
+    """What there is to work with: the topics by id, and what was done for them."""
+
+    topics: dict[str, str]
+    searched: list[Searched]
+    delegated: list[_Delegated]
+
+
 def coordinate(
-    question: str, sources: Sequence[str], calls: Sequence[Call], *, told_to_report: bool
+    question: str, sources: Sequence[str], calls: Sequence[Call], *, can_delegate: bool, told_to_report: bool
 ) -> str | list[Call]:
     """Return the coordinator's next tool calls, or a text that ends the run where there is nothing to do.
 
-    `calls` are all those made so far, in order; `told_to_report` says that few turns are left.
+    `calls` are all those made so far, in order; `told_to_report` says that few turns are left. Where it `can_delegate`,
+    two topics or more go to a subagent each, and it searches for none of them itself.
     """
     if not question:
         return "There is no question to work on."
     plans = [call for call in calls if call.name == "plan_topics"]
     if not plans:
         return [Call("plan_topics", {"topics": _topics(question)})]
-    topics = _planned(plans) or {"T1": question}
-    searched = searches_of(calls)
+    seen = _Seen(_planned(plans) or {"T1": question}, searches_of(calls), _delegated(calls))
     reports = [call for call in calls if call.name == "report_findings"]
     if reports:
         refused = refused_by(reports, "finding")
-        return "There is nothing more to report." if refused is None else [_report(topics, searched, refused)]
-    if told_to_report or len({done.turn for done in searched}) >= MAX_SEARCH_TURNS:
-        return [_report(topics, searched)]
-    wanted = follow_ups(question, searched) if searched else []
-    begun = {done.search.place for done in searched} | {search.place for search in wanted}
-    wanted += [search for search in _first_searches(topics, sources) if search.place not in begun]
-    return [search.call() for search in wanted[:MAX_CALLS_PER_TURN]] or [_report(topics, searched)]
+        return "There is nothing more to report." if refused is None else [_report(seen, refused)]
+    if told_to_report or len({done.turn for done in seen.searched}) >= MAX_SEARCH_TURNS:
+        return [_report(seen)]
+    if can_delegate and len(seen.topics) > 1:
+        wanted = [delegate.call() for delegate in _delegations(seen, sources)]
+    else:
+        wanted = [search.call() for search in _searches(question, seen, sources)]
+    return wanted[:MAX_CALLS_PER_TURN] or [_report(seen)]
 
 
 def _topics(question: str) -> list[str]:
@@ -102,29 +160,65 @@ def _planned(plans: Sequence[Call]) -> dict[str, str]:
     return {topic.id: topic.topic for plan in made if plan for topic in plan.topics}
 
 
-def _first_searches(topics: dict[str, str], sources: Sequence[str]) -> list[Search]:
-    return [
+def _delegated(calls: Sequence[Call]) -> list[_Delegated]:
+    done = []
+    for call in calls:
+        delegate = read(_Delegate, call.input) if call.name == "delegate" else None
+        if delegate:
+            done.append(_Delegated(delegate.topic_id, read(_Returned, call.result) or _Returned()))
+    return done
+
+
+def _searches(question: str, seen: _Seen, sources: Sequence[str]) -> list[Search]:
+    """Return what to search for next: follow-ups, then what has not been asked at all."""
+    wanted = follow_ups(question, seen.searched) if seen.searched else []
+    begun = {done.search.place for done in seen.searched} | {search.place for search in wanted}
+    first = [
         Search(topic_id=topic_id, source=source, query=query_of(topic))
-        for topic_id, topic in topics.items()
+        for topic_id, topic in seen.topics.items()
         for source in sources
+    ]
+    return wanted + [search for search in first if search.place not in begun]
+
+
+def _delegations(seen: _Seen, sources: Sequence[str]) -> list[_Delegate]:
+    """Return the topics to delegate: all of them at first, then once more those whose subagent left sources unasked."""
+    if not seen.delegated:
+        topics = list(seen.topics.items())[:MAX_TOPICS] if sources else []
+        return [_delegate("Find out:", topic_id, topic, sources) for topic_id, topic in topics]
+    times = Counter(done.topic_id for done in seen.delegated)
+    return [
+        _delegate(f"Ask only {' and '.join(left)}:", topic_id, seen.topics[topic_id], left)
+        for topic_id, returned in seen.delegated
+        if (left := returned.sources_left) and times[topic_id] == 1 and topic_id in seen.topics
     ]
 
 
-def _report(topics: dict[str, str], searched: Sequence[Searched], refused: Collection[Any] = ()) -> Call:
-    """Return the report; the findings whose numbers, from 1, were refused are left out."""
+def _delegate(what: str, topic_id: str, topic: str, sources: Sequence[str]) -> _Delegate:
+    brief = clip(f"{what} {' '.join(topic.split())}", MAX_QUERY_CHARS)[0]
+    return _Delegate(topic_id=topic_id, brief=brief, sources=list(sources))
+
+
+def _report(seen: _Seen, refused: Collection[Any] = ()) -> Call:
+    """Return the report; the findings whose numbers, from 1, were refused are left out.
+
+    What a subagent has handed over is in the record already: only what it left unquoted is quoted here.
+    """
     findings: list[dict[str, Any]] = []
-    for topic_id, topic in topics.items():
-        outcomes = [done.outcome for done in searched if done.search.topic_id == topic_id]
-        passages = [p for outcome in outcomes for p in (*outcome.results, *outcome.partial_results) if p.id]
-        findings += [
-            {"topic_id": topic_id, "text": text, "evidence": [{"id": passage.id, "quote": quote}]}
-            for text, quote, passage in best_sentences(topic, passages)
-        ]
+    answered: set[str] = set()
+    for topic_id, topic in seen.topics.items():
+        outcomes = [done.outcome for done in seen.searched if done.search.topic_id == topic_id]
+        returned = [done.returned for done in seen.delegated if done.topic_id == topic_id]
+        theirs = {words_of(it.text) for one in returned for it in (*one.findings, *one.preliminary_findings)}
+        answered |= {topic_id} if theirs else set()
+        passages = [p for outcome in outcomes for p in (*outcome.results, *outcome.partial_results)]
+        passages += [passage for one in returned for passage in one.partial_results]
+        findings += [{"topic_id": topic_id, **finding} for finding in quoted(topic, passages, theirs)]
     findings = [finding for number, finding in enumerate(findings, 1) if number not in refused]
-    answered = {finding["topic_id"] for finding in findings}
+    answered |= {finding["topic_id"] for finding in findings}
     open_points = [
-        {"topic_id": topic_id, "what": f"nothing to quote was found for: {topic}"}
-        for topic_id, topic in topics.items()
+        {"topic_id": topic_id, "what": NOTHING_TO_QUOTE.format(topic)}
+        for topic_id, topic in seen.topics.items()
         if topic_id not in answered
     ]
     return Call("report_findings", {"findings": findings, "open_points": open_points})

@@ -42,9 +42,9 @@ class Outcome(Body):
 
 
 class Search(Body):
-    """The input of a search call."""
+    """The input of a search call; a subagent's names no topic."""
 
-    topic_id: str
+    topic_id: str = ""
     source: str
     query: str
     date_from: str | None = None
@@ -91,7 +91,7 @@ def query_of(topic: str) -> str:
     return clip(" ".join(words[:MAX_QUERY_WORDS]) or topic, MAX_QUERY_CHARS)[0]
 
 
-def _simplified(query: str) -> str:
+def simplified(query: str) -> str:
     """Return the query's longest two or three words in their order; of equally long ones, the later."""
     words = query.split()
     kept = sorted(range(len(words)), key=lambda at: (-len(words[at]), -at))[: min(3, max(2, len(words) - 1))]
@@ -136,7 +136,7 @@ def _changed(search: Search, approach: str, question: str) -> Search:
         case "use_cached_snapshot", "", "":
             return search.model_copy(update={"use_snapshot": True})
         case "simplify_query", "", "":
-            return search.model_copy(update={"query": _simplified(search.query)})
+            return search.model_copy(update={"query": simplified(search.query)})
         case "narrow_query_by_date_range", "", "" if years and years[1] <= years[2]:
             dates = {"date_from": f"{years[1]}-01-01", "date_to": f"{years[2]}-12-31"}
             return search.model_copy(update=dates)

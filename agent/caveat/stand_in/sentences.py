@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from caveat.stand_in.calls import Body
 from caveat_tools.words import content_terms, sentences, terms
 
 MAX_FINDINGS: Final = 3
 """For one topic."""
+NOTHING_TO_QUOTE: Final = "nothing to quote was found for: {}"
+"""The open point of a topic without a finding."""
 _ENOUGH: Final = {1: 1.0, 2: 0.6, 3: 0.5}
 """Share of a topic's weighted terms that a sentence must hold to be reported, by the number of terms it holds, up to 3.
 
@@ -54,7 +56,35 @@ class Passage(Body):
         return bool(named) and wanted.issuperset(named)
 
 
-def best_sentences(topic: str, passages: Iterable[Passage]) -> list[tuple[str, str, Passage]]:
+Words = tuple[str, ...]
+"""A sentence's words, by which it is told from others: neither case nor marks nor spaces count."""
+
+
+class Finding(Body):
+    """What somebody has reported: only its text is looked at."""
+
+    text: str = ""
+
+
+def words_of(sentence: str) -> Words:
+    """Return the words that make two sentences the same."""
+    return tuple(WORD.findall(sentence.casefold()))
+
+
+def quoted(topic: str, passages: Iterable[Passage], said: Collection[Words] = ()) -> list[dict[str, Any]]:
+    """Return the best sentences on a topic as findings, each with its quote; those `said` already are left out.
+
+    A passage without an id cannot be quoted.
+    """
+    best = _best_sentences(topic, [passage for passage in passages if passage.id])
+    return [
+        {"text": text, "evidence": [{"id": passage.id, "quote": quote}]}
+        for text, quote, passage in best
+        if words_of(text) not in said
+    ]
+
+
+def _best_sentences(topic: str, passages: Iterable[Passage]) -> list[tuple[str, str, Passage]]:
     """Return up to three (text, quote, passage) whose sentence holds most of the topic's terms, the best first.
 
     A term counts the more, the fewer of the sentences contain it; one that none contains counts most, so that sentences
@@ -63,10 +93,10 @@ def best_sentences(topic: str, passages: Iterable[Passage]) -> list[tuple[str, s
     words are one.
     """
     wanted = frozenset(content_terms(topic))
-    found: dict[tuple[str, ...], tuple[str, Passage]] = {}
+    found: dict[Words, tuple[str, Passage]] = {}
     for passage in passages:
         for sentence in sentences(passage.text):
-            found.setdefault(tuple(WORD.findall(sentence.casefold())), (sentence, passage))
+            found.setdefault(words_of(sentence), (sentence, passage))
     own = {key: wanted.intersection(terms(sentence)) for key, (sentence, _) in found.items()}
     numbers = {term for term in wanted if term.isdecimal()}
     held = {key: own[key] and own[key] | wanted.intersection(terms(found[key][1].about)) for key in found}

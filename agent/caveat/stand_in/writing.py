@@ -3,10 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
 
 from caveat.stand_in.calls import Body, Call, read, refused_by
+
+
+class _Finding(Body):
+    id: str
+    text: str
+
+
+class _Found(Body):
+    """A topic as the analysis is given it."""
+
+    id: str
+    findings: list[_Finding] = Field(default_factory=list)
+
+
+class _Findings(Body):
+    topics: list[_Found] = Field(default_factory=list)
+
+
+def analyse(findings: str, calls: Sequence[Call]) -> str | list[Call]:
+    """Return the call that states the claims, or a text once they stand.
+
+    `findings` is the JSON that retrieval hands over, `calls` are all those made so far, in order. Findings of the same
+    words are one claim. To tell a contradiction takes a reader: none is named.
+    """
+    stated = [call for call in calls if call.name == "state_claims"]
+    refused = refused_by(stated, "claim") if stated else []
+    if refused is None:
+        return "The claims are stated."
+    claims: dict[tuple[str, str], dict[str, Any]] = {}
+    for topic in (read(_Findings, findings) or _Findings()).topics:
+        for finding in topic.findings:
+            claim = {"topic_id": topic.id, "text": finding.text, "findings": []}
+            words = " ".join(finding.text.casefold().split())
+            claims.setdefault((topic.id, words), claim)["findings"].append(finding.id)
+    kept = [claim for number, claim in enumerate(claims.values(), 1) if number not in refused]
+    return [Call("state_claims", {"claims": kept, "contradictions": []})]
 
 
 class _Claim(Body):
