@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -37,7 +38,7 @@ def result_of(call_id: str, answer: Any) -> dict[str, Any]:
         "type": "tool_result",
         "tool_use_id": call_id,
         "content": content,
-        "is_error": isinstance(answer, Failed),
+        "is_error": isinstance(answer, Failed) or (isinstance(answer, dict) and answer.get("status") == "failed"),
     }
 
 
@@ -46,7 +47,7 @@ def found(call: dict[str, Any], *texts: str) -> Found:
 
 
 def results(call: dict[str, Any], *texts: str) -> tuple[Result, ...]:
-    prefix = f"{call['topic_id']}.{call['source']}"
+    prefix = f"{call.get('topic_id', 'A2')}.{call['source']}"
     return tuple(Result(id=f"{prefix}.S{n}", title="A page", url="u", text=text) for n, text in enumerate(texts, 1))
 
 
@@ -74,6 +75,35 @@ def scripted(*calls: tuple[str, dict[str, Any], Any]) -> list[Any]:
     ]
     heard = [result_of(i, call[2]) for i, call in zip(ids, calls, strict=True)]
     return [{"role": "assistant", "content": said}, {"role": "user", "content": heard}]
+
+
+def played(
+    opening: str, tools: list[Any], script: Callable[[dict[str, Any]], Any], *, reminder_after: int = 99
+) -> list[list[dict[str, Any]]]:
+    """Run a whole conversation; return the calls of each turn as {"name": …, **input}. `script` answers them all.
+
+    After `reminder_after` turns the loop's reminder stands behind the results.
+    """
+    messages: list[Any] = [{"role": "user", "content": opening}]
+    turns: list[list[dict[str, Any]]] = []
+    while True:
+        body = to_json({"model": "m", "max_tokens": 4096, "messages": messages, "tools": tools}).encode()
+        response = post(body)
+        assert response.status_code == 200, response.text
+        assert post(body).content == response.content
+        said = response.json()["content"]
+        calls = [block for block in said if block["type"] == "tool_use"]
+        if not calls:
+            return turns
+        turns.append([{"name": call["name"], **call["input"]} for call in calls])
+        assert len(turns) < 12, "the conversation does not end"
+        heard = [result_of(block["id"], script(call)) for block, call in zip(calls, turns[-1], strict=True)]
+        reminder = (
+            [{"type": "text", "text": "2 turns left. Call report_findings now."}]
+            if len(turns) >= reminder_after
+            else []
+        )
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": heard + reminder}]
 
 
 def post(body: bytes, path: str = "/v1/messages") -> httpx2.Response:
