@@ -154,15 +154,26 @@ def test_a_subagent_that_asked_all_its_sources_is_not_sent_again(answer: Any) ->
     assert [point["topic_id"] for point in turns[-1][0]["open_points"]] == ["T1"] * is_open
 
 
-def test_what_a_subagent_left_unquoted_is_quoted_by_the_coordinator() -> None:
+OTHER = "Caffeine does affect sleep quality in most adults."
+
+
+@pytest.mark.parametrize("died", [DIED, {"error": error(retryable=True)}])
+def test_what_a_subagent_did_not_come_to_quote_is_quoted_by_the_coordinator(died: dict[str, Any]) -> None:
     """Not what it quoted itself, in whatever capitals, nor what is off the topic."""
-    other = "Caffeine does affect sleep quality in most adults."
-    passages = [{"id": "A1.S2", "text": f"{ANSWER} {other} Tea was first traded by sea in 1610."}, {"text": other}]
-    died = returned("partial", **DIED, preliminaryFindings=[finding(ANSWER.upper())], partialResults=passages)
-    turns = coordinated({"T1": [died, returned("empty")], "T2": [FOUND]})
-    evidence = [{"id": "A1.S2", "quote": other}]
-    findings = [{"topic_id": "T1", "text": other, "evidence": evidence}]
+    passages = [{"id": "A1.S2", "text": f"{ANSWER} {OTHER} Tea was first traded by sea in 1610."}, {"text": OTHER}]
+    answer = returned("partial", **died, preliminaryFindings=[finding(ANSWER.upper())], partialResults=passages)
+    turns = coordinated({"T1": [answer, returned("empty")], "T2": [FOUND]})
+    findings = [{"topic_id": "T1", "text": OTHER, "evidence": [{"id": "A1.S2", "quote": OTHER}]}]
     assert turns[-1] == [{"name": "report_findings", "findings": findings, "open_points": []}]
+
+
+@pytest.mark.parametrize("has_finding", [True, False])
+def test_what_a_subagent_left_out_of_its_findings_is_left_out(*, has_finding: bool) -> None:
+    """It read all of it, and only sources are missing; where it handed nothing over, it may have ended before that."""
+    fields = {**DIED, "pendingSources": [], "preliminaryFindings": [finding(ANSWER)] * has_finding}
+    answer = returned("partial", **fields, partialResults=[{"id": "A1.S2", "text": OTHER}])
+    turns = coordinated({"T1": [answer], "T2": [FOUND]})
+    assert len(turns[-1][0]["findings"]) == (not has_finding)
 
 
 def test_a_refused_quote_of_a_subagents_results_is_left_out_of_the_second_report() -> None:
@@ -267,7 +278,7 @@ def test_noted_findings_are_no_open_point_where_nothing_is_left_to_report() -> N
 
 
 def test_a_refused_note_is_neither_noted_nor_reported_again() -> None:
-    """What was sent back with it is handed over with the report."""
+    """What stood beside it in the note has been kept."""
     other = "Caffeine does affect sleep quality in most adults."
     refusal = {"status": "revise", "problems": [{"finding": 1, "problems": ["?"]}, "?"]}
 
@@ -275,9 +286,16 @@ def test_a_refused_note_is_neither_noted_nor_reported_again() -> None:
         return found(call, f"{ANSWER} {other}") if call["source"] == "wikipedia" else failed(call)
 
     turns = worked(script, note=refusal)
-    refused, kept = (finding["text"] for finding in turns[1][0]["findings"])
-    assert {refused, kept} == {ANSWER, other}
-    assert [finding["text"] for finding in turns[-1][0]["findings"]] == [kept]
+    assert {finding["text"] for finding in turns[1][0]["findings"]} == {ANSWER, other}
+    assert turns[-1] == [{"name": "report_findings", "findings": [], "open_points": []}]
+
+
+def test_where_every_note_is_refused_the_topic_is_open() -> None:
+    """Nothing that was handed over holds."""
+    refusal = {"status": "revise", "problems": [{"finding": 1, "problems": ["?"]}]}
+    turns = worked(lambda call: found(call) if call["source"] == "wikipedia" else failed(call), note=refusal)
+    assert turns[-1][0]["findings"] == []
+    assert turns[-1][0]["open_points"] == [f"nothing to quote was found for: {CAFFEINE}"]
 
 
 @pytest.mark.parametrize("note", [failed({"source": "", "query": ""}), "no JSON"])

@@ -22,7 +22,7 @@ from caveat.stand_in.searches import (
     query_of,
     searches_of,
 )
-from caveat.stand_in.sentences import NOTHING_TO_QUOTE, WORD, Finding, Passage, quoted, words_of
+from caveat.stand_in.sentences import NOTHING_TO_QUOTE, WORD, Finding, Passage, Words, quoted, words_of
 from caveat_tools.outcome import MAX_QUERY_CHARS
 from caveat_tools.plain_text import clip
 from caveat_tools.words import content_terms, sentences, terms
@@ -75,6 +75,20 @@ class _Returned(Body):
             return []
         again = [failed.source for failed in self.failed_sources if failed.error and failed.error.is_retryable]
         return list(dict.fromkeys(source for source in (*again, *self.pending_sources) if source))
+
+    @property
+    def handed_over(self) -> set[Words]:
+        """The statements that it reported or noted."""
+        return {words_of(finding.text) for finding in (*self.findings, *self.preliminary_findings)}
+
+    @property
+    def unread(self) -> list[Passage]:
+        """What it came by and may not have come to quote.
+
+        Of a subagent that handed findings over, and only had sources that failed, it is what it left out.
+        """
+        has_finished = self.handed_over and self.failed_sources and not self.pending_sources
+        return [] if has_finished else self.partial_results
 
 
 class _Delegate(Body):
@@ -202,17 +216,17 @@ def _delegate(what: str, topic_id: str, topic: str, sources: Sequence[str]) -> _
 def _report(seen: _Seen, refused: Collection[Any] = ()) -> Call:
     """Return the report; the findings whose numbers, from 1, were refused are left out.
 
-    What a subagent has handed over is in the record already: only what it left unquoted is quoted here.
+    What a subagent has handed over is in the record already: only what it did not come to quote is quoted here.
     """
     findings: list[dict[str, Any]] = []
     answered: set[str] = set()
     for topic_id, topic in seen.topics.items():
         outcomes = [done.outcome for done in seen.searched if done.search.topic_id == topic_id]
         returned = [done.returned for done in seen.delegated if done.topic_id == topic_id]
-        theirs = {words_of(it.text) for one in returned for it in (*one.findings, *one.preliminary_findings)}
+        theirs = {words for one in returned for words in one.handed_over}
         answered |= {topic_id} if theirs else set()
         passages = [p for outcome in outcomes for p in (*outcome.results, *outcome.partial_results)]
-        passages += [passage for one in returned for passage in one.partial_results]
+        passages += [passage for one in returned for passage in one.unread]
         findings += [{"topic_id": topic_id, **finding} for finding in quoted(topic, passages, theirs)]
     findings = [finding for number, finding in enumerate(findings, 1) if number not in refused]
     answered |= {finding["topic_id"] for finding in findings}

@@ -119,7 +119,7 @@ def _first_search(topic: str, source: str, earlier: Sequence[Searched]) -> list[
 
 
 def _noted(calls: Sequence[Call]) -> tuple[set[Words], set[Words]]:
-    """Return what note_findings has taken over, and what it has refused; a note that was sent back keeps nothing."""
+    """Return what note_findings has taken over, and what it has refused; the others of such a note are kept."""
     said: set[Words] = set()
     dropped: set[Words] = set()
     for call in calls:
@@ -129,8 +129,7 @@ def _noted(calls: Sequence[Call]) -> tuple[set[Words], set[Words]]:
             refused = answer.refused("finding")
             texts = {number: words_of(finding.text) for number, finding in enumerate(noted.findings, 1)}
             dropped |= {words for number, words in texts.items() if number in refused}
-            kept = answer.status not in {"revise", "failed"}
-            said |= {words for number, words in texts.items() if kept and number not in refused}
+            said |= set() if answer.status == "failed" else set(texts.values()) - dropped
     return said, dropped
 
 
