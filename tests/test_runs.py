@@ -146,7 +146,7 @@ def test_a_run_without_a_report_names_the_line_to_type(caveat: Caveat, monkeypat
         assert f"`caveat resume {run_id}` goes on where it ended." in asked.stderr
         shown = caveat("show", run_id)
         assert shown.exit_code == 4
-        assert "has no report yet (0 steps are kept)" in shown.stderr
+        assert "has no report yet (0 steps kept)" in shown.stderr
         assert json.loads(caveat("runs", "--json").stdout)[0]["state"] == "unfinished"
         assert caveat("resume", run_id).exit_code == 4
     monkeypatch.delenv("ANTHROPIC_BASE_URL")

@@ -12,7 +12,17 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import ValidationError
 
-from caveat.journal import FILE_NAME, DamagedError, JournalError, Record, Step, locked, read_record
+from caveat.journal import (
+    FILE_NAME,
+    DamagedError,
+    JournalError,
+    Record,
+    Stage,
+    Step,
+    locked,
+    read_record,
+    stages_before,
+)
 from caveat.places import runs_folder
 from caveat.report import Report
 from caveat_tools.plain_text import one_line
@@ -26,7 +36,11 @@ class UnknownRunError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run in a line. `start` is ISO 8601; `cost` is in US dollars, None where it is not known."""
+    """A run in a line. `start` is ISO 8601; `cost` is in US dollars, None where it is not known.
+
+    `reached` are the stages that came to their end. `parent` is the run whose first stages this one has, and
+    `begins_at` the first stage of its own; both are None of any other run.
+    """
 
     id: str
     question: str
@@ -34,6 +48,9 @@ class Summary:
     coverage: str
     cost: float | None
     start: str | None
+    reached: tuple[Stage, ...] = ()
+    parent: str | None = None
+    begins_at: Stage | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it fit for JSON."""
@@ -76,10 +93,24 @@ def _summary(folder: Path) -> Summary:
         record.run_id,
         str(record.asked.get("question", "")),
         state_of(record),
-        _coverage(report) if report else f"{len(record.steps)} steps kept",
+        _coverage(report) if report else progress_of(record),
         report.run.cost if report else _cost(record),
         record.start.isoformat(timespec="milliseconds"),
+        record.reached,
+        record.asked.get("parent"),
+        record.asked.get("from"),
     )
+
+
+def progress_of(record: Record) -> str:
+    """Return in words how far a run without a report has come."""
+    done = f"{' and '.join(record.reached)} done, " if record.reached else ""
+    return f"{done}{len(record.steps)} steps kept"
+
+
+def origin(parent: str, begins_at: Stage) -> str:
+    """Return in words what a run with a parent has begun with."""
+    return f"from the {' and '.join(stages_before(begins_at))} of {parent}"
 
 
 def state_of(record: Record) -> RunState:
@@ -128,6 +159,7 @@ def as_json(record: Record) -> dict[str, Any]:
         "start": record.start.isoformat(timespec="milliseconds"),
         "caveat": record.caveat,
         "asked": record.asked,
+        "reached": record.reached,
         "steps": [
             {"key": s.key, "at": s.at.isoformat(), "worked": s.worked, "output": _whole(s.output, record.texts)}
             for s in in_order(record)
@@ -149,11 +181,15 @@ def _whole(output: Any, texts: dict[str, str]) -> Any:
 def transcript(record: Record) -> Iterator[str]:
     """Yield what was said and what was answered, line by line."""
     yield f"question: {one_line(str(record.asked.get('question', '')), 2_000)}"
+    if "parent" in record.asked:
+        yield origin(record.asked["parent"], record.asked["from"])
     for step in in_order(record):
         output = _whole(step.output, record.texts)
         yield f"\n{step.key}, {step.at:%Y-%m-%d %H:%M:%S}"
         if "content" in output:
             yield from (f"  {line}" for block in output["content"] for line in _said(block))
+        elif "error" in output:
+            yield f"  the model failed: {one_line(output['error']['message'], 300)}"
         else:
             yield from (f"  {line}" for line in _answered(output.get("outcome", output)))
 

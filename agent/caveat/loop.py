@@ -276,12 +276,16 @@ async def _turn(
         on_event(TurnStarted(name, number))
         return await model.turn(system, agent.messages, tools)
 
-    def recall(turn: Turn, _at: datetime) -> None:
+    def recall(turn: Turn | ModelError, _at: datetime) -> None:
         on_event(TurnStarted(name, number, is_recalled=True))
-        model.recall(turn)
+        if isinstance(turn, Turn):
+            model.recall(turn)
 
     request = {"model": model.name, "system": system, "messages": agent.messages, "tools": tools}
-    return await scope.step("model", request, ask, form=TURN, recall=recall)
+    turn = await scope.step("model", request, ask, form=TURN, recall=recall)
+    if isinstance(turn, ModelError):
+        raise turn
+    return turn
 
 
 def _ending(agent: _Agent, turn: Turn, *, last: bool, finished: bool) -> AgentEnd | None:

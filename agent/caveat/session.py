@@ -150,7 +150,7 @@ async def research(  # noqa: PLR0913 - the library's front door: every seam has 
             "tools": [tool.definition() for tool in offered],
         }
         journal.begin(asked, clock=clock, on_warning=warn)
-        budget = Budget(limits, llm.usage, journal)
+        budget = Budget(limits, llm.usage, journal.elapsed)
         first = estimated_tokens(system["coordinator"] + to_json([tool.definition() for tool in offered]) + question)
         on_event(
             RunStarted(
@@ -273,6 +273,9 @@ async def _retrieve(running: _Running, tools: Sequence[Tool]) -> AgentEnd:
     )
     if end.reason == "model_failed" and end.turns == 0 and end.model_error != "timeout":
         raise NoReportError(end.detail)
+    if end.reason != "model_failed" and not running.stop.asked:
+        running.journal.reached("retrieval")
+        running.journal.reached("analysis")  # retrieval states the claims itself
     return end
 
 

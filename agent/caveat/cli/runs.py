@@ -20,7 +20,8 @@ HELP: Final = """List all runs, the newest first: id, state, coverage, cost, que
   unfinished  there is no report: the run was killed, or is at work now
   damaged     its journal cannot be read
 
-`caveat resume` goes on with a run that is stopped or unfinished.
+`caveat resume` goes on with a run that is stopped or unfinished. Of a run that began with stages of another one
+(`caveat resume --from`), that one is named.
 
 \b
 Examples:
@@ -64,5 +65,11 @@ def runs(*, as_json: bool) -> None:
 
 def _in_words(summary: Any) -> str:
     from caveat.budget import dollars  # noqa: PLC0415
+    from caveat.history import origin  # noqa: PLC0415
 
-    return summary.coverage if summary.cost is None else f"{summary.coverage}; {dollars(summary.cost)}"
+    words = [summary.coverage]
+    if summary.cost is not None:
+        words.append(dollars(summary.cost))
+    if summary.parent and summary.begins_at:
+        words.append(origin(summary.parent, summary.begins_at))
+    return "; ".join(words)

@@ -48,10 +48,12 @@ def show(run: str, *, as_json: bool, transcript: bool) -> None:
     elif transcript:
         print_out("\n".join(history.transcript(record)))
     elif report is not None:
+        if "parent" in record.asked:
+            tell(f"caveat: this run is {history.origin(record.asked['parent'], record.asked['from'])}")
         show_report(report)
     else:
         tell(
-            f"caveat: the run {record.run_id} has no report yet ({len(record.steps)} steps are kept); "
+            f"caveat: the run {record.run_id} has no report yet ({history.progress_of(record)}); "
             f"`caveat resume {record.run_id}` goes on with it, and --transcript shows what there is"
         )
         sys.exit(EXIT_NO_REPORT)
