@@ -7,10 +7,12 @@ import itertools
 import json
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,8 +23,10 @@ from pydantic import BaseModel
 from caveat import OwnTool, Report, research
 from caveat.budget import Limits, Spent
 from caveat.events import Event, RunStarted
+from caveat.history import run_ids
 from caveat.journal import (
     FILE_NAME,
+    UNKEPT,
     DamagedError,
     DivergedError,
     Form,
@@ -30,11 +34,14 @@ from caveat.journal import (
     JournalError,
     LockedError,
     NewerError,
+    Record,
+    Scope,
     read_record,
+    rests_on,
 )
 from caveat.prices import TurnUsage
 from caveat.steps import ANSWER, OUTCOME, TURN
-from caveat.turn import Turn
+from caveat.turn import ModelError, Turn
 from caveat_tools.clock import FakeClock
 from caveat_tools.outcome import Empty, Failed, Found, Result
 from caveat_tools.retry import RetryPolicy
@@ -571,6 +578,372 @@ async def test_a_callers_own_tool_is_not_called_again(tmp_path: Path) -> None:
     assert report.claims[0].verified
 
 
+# ---- what rests on what
+
+_names = st.sampled_from(["search 1", "search 2", "delegate 1", "delegate 2"])
+_turn = st.integers(1, 12).map(lambda number: f"turn {number}")
+
+
+@st.composite
+def keys(draw: st.DrawFn) -> str:
+    """A step's key: of the model, or of a call, also of an agent within a turn of another one."""
+    root = draw(st.sampled_from(["coordinator", "analysis", "synthesis"]))
+    nested = draw(st.lists(st.tuples(_turn, st.sampled_from(["delegate 1", "delegate 2"])), max_size=1))
+    leaf = draw(st.just("model") | _names.map(lambda name: f"{name}/outcome"))
+    return "/".join([root, *(part for pair in nested for part in pair), draw(_turn), leaf])
+
+
+@pytest.mark.parametrize(
+    ("later", "key", "rests"),
+    [
+        ("coordinator/turn 10/model", "coordinator/turn 9/search 1/outcome", True),
+        ("coordinator/turn 9/model", "coordinator/turn 10/search 1/outcome", False),
+        ("coordinator/turn 3/delegate 1/turn 4/model", "coordinator/turn 3/search 2/outcome", False),
+        ("coordinator/turn 3/delegate 1/turn 4/model", "coordinator/turn 3/delegate 2/turn 1/model", False),
+        ("coordinator/turn 3/delegate 1/turn 4/model", "coordinator/turn 3/delegate 1/turn 1/search 1/outcome", True),
+        ("coordinator/turn 4/delegate 1/turn 1/model", "coordinator/turn 3/delegate 2/turn 8/model", True),
+        ("analysis/turn 1/model", "coordinator/turn 9/delegate 1/turn 2/model", True),
+        ("synthesis/turn 1/model", "analysis/turn 2/model", True),
+        ("coordinator/turn 9/model", "analysis/turn 1/model", False),
+        ("elsewhere/turn 2/model", "coordinator/turn 1/model", False),
+    ],
+)
+def test_what_rests_on_a_step(later: str, key: str, *, rests: bool) -> None:
+    """Later turns of the same agent and of those that called it, and later stages; not what goes on beside it."""
+    assert rests_on(later, key) == rests
+
+
+@given(keys(), keys(), keys())
+def test_resting_on_is_an_order(one: str, other: str, third: str) -> None:
+    """No step rests on itself, no two on each other, and what rests on what rests on a step rests on that one, too."""
+    assert not rests_on(one, one)
+    assert not (rests_on(one, other) and rests_on(other, one))
+    assert not (rests_on(one, other) and rests_on(other, third)) or rests_on(one, third)
+
+
+@given(keys(), st.integers(1, 12), st.integers(1, 12))
+def test_all_of_a_later_turn_rests_on_all_of_an_earlier_one(key: str, one: int, other: int) -> None:
+    """Wherever in a run the two turns are, and whatever went on in them."""
+    agent = key.rsplit("/turn ", 1)[0]
+    for later, earlier in itertools.product(["model", "search 1/outcome", "delegate 2/turn 1/model"], repeat=2):
+        assert rests_on(f"{agent}/turn {one}/{later}", f"{agent}/turn {other}/{earlier}") == (one > other)
+
+
+# ---- the journal by itself
+
+WORD: Form[str] = Form(
+    write=lambda word, _: word, read=lambda body, _: str(body), has_failed=lambda word: word.startswith("failed")
+)
+FRAIL = replace(WORD, failure_stands_alone=False)
+ASKED = {"question": "When?", "prompts": {"synthesis": "Write."}, "model": "small"}
+
+
+class Asked(list[str]):
+    """The steps that were done, not recalled."""
+
+    async def step(self, place: Scope, name: str, word: str, form: Form[str] = WORD) -> str:
+        async def call() -> str:
+            self.append(f"{place.path}/{name}")
+            return word
+
+        return await place.step(name, "the same", call, form=form)
+
+
+def begun(journal: Journal, clock: FakeClock | None = None, **asked: Any) -> Journal:
+    journal.begin({**ASKED, **asked}, clock=clock or FakeClock(), on_warning=pytest.fail)
+    return journal
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 50)), max_size=8), st.randoms(use_true_random=False))
+def test_each_agent_reads_the_same_time_again_in_whatever_order_they_go_on(
+    work: list[tuple[int, int]], random: Random
+) -> None:
+    """What an agent decides by its time follows from its own steps, not from how far those beside it have come."""
+
+    async def live(journal: Journal, clock: FakeClock, order: list[tuple[int, int]]) -> dict[int, list[float]]:
+        coordinator = journal.scope("coordinator")
+        await Asked().step(coordinator, "turn 1/model", "go")
+        agents = [coordinator.apart(f"turn 2/delegate {number}") for number in range(3)]
+        read: dict[int, list[float]] = {number: [agent.elapsed.seconds] for number, agent in enumerate(agents)}
+        for number, seconds in order:
+            await clock.sleep(seconds)
+            await Asked().step(agents[number], f"turn {len(read[number])}/model", "done")
+            read[number].append(agents[number].elapsed.monotonic())
+        before = coordinator.elapsed.seconds
+        for agent in agents:
+            coordinator.elapsed.reach(agent.elapsed.seconds)
+        read[3] = [before, coordinator.elapsed.seconds]
+        return read
+
+    with tempfile.TemporaryDirectory() as home:
+        clock = FakeClock()
+        with closing(begun(Journal("run", Path(home) / "run"), clock)) as journal:
+            first = asyncio.run(live(journal, clock, work))
+        assert first[3] == [0, sum(seconds for _, seconds in work)]
+        shuffled = sorted(work, key=lambda _: random.random())
+        clock = FakeClock()
+        with closing(begun(Journal.open(Path(home) / "run"), clock)) as journal:
+            assert asyncio.run(live(journal, clock, shuffled)) == first
+
+
+async def test_time_stands_still_where_nothing_is_kept() -> None:
+    """A place without a journal has no time of its own."""
+    place = UNKEPT.within("turn 1").apart("delegate 1")
+    await Asked().step(place, "model", "done")
+    assert (UNKEPT.elapsed.seconds, place.elapsed.seconds) == (0, 0)
+
+
+async def test_what_goes_on_beside_a_failure_is_kept_when_that_is_asked_again(tmp_path: Path) -> None:
+    """Only what rests on it is forgotten, and the run is no longer one that came to the end of its retrieval."""
+
+    async def live(journal: Journal, outcome: str) -> Asked:
+        asked, coordinator = Asked(), journal.scope("coordinator")
+        for place in ("turn 1/delegate 1", "turn 1/delegate 2"):
+            agent = coordinator.apart(place)
+            await asked.step(agent, "turn 1/model", "look")
+            await asked.step(agent, "turn 1/search 1", outcome if place.endswith("1") else "found")
+            await asked.step(agent, "turn 2/model", "done")
+        await asked.step(coordinator, "turn 2/model", "done")
+        journal.reached("retrieval")
+        await asked.step(journal.scope("analysis"), "turn 1/model", "claims")
+        journal.reached("analysis")
+        return asked
+
+    folder = tmp_path / "run"
+    with closing(begun(Journal("run", folder))) as journal:
+        assert len(await live(journal, "failed: down")) == 8
+        journal.finish({}, is_over=True)
+    assert read_record(folder).reached == ("retrieval", "analysis")
+    with closing(begun(Journal.open(folder, ask_failed_again=True))) as journal:
+        place = journal.scope("coordinator").within("turn 1/delegate 1/turn 1")
+        await Asked().step(place, "search 1", "found")
+    record = read_record(folder)
+    assert record.reached == ()
+    assert not record.is_over
+    assert set(record.steps) == {
+        *(f"coordinator/turn 1/delegate {n}/turn 1/{name}" for n in (1, 2) for name in ("model", "search 1")),
+        "coordinator/turn 1/delegate 2/turn 2/model",
+    }
+    with closing(begun(Journal.open(folder))) as journal:
+        assert await live(journal, "") == [
+            "coordinator/turn 1/delegate 1/turn 2/model",
+            "coordinator/turn 2/model",
+            "analysis/turn 1/model",
+        ]
+    assert read_record(folder).reached == ("retrieval", "analysis")
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_a_failure_of_a_subagents_model_holds_once_the_coordinator_went_on(
+    tmp_path: Path, *, goes_on: bool
+) -> None:
+    """Until then nothing rests on it, and the next life asks that model again."""
+    folder = tmp_path / "run"
+    with closing(begun(Journal("run", folder))) as journal:
+        agent = journal.scope("coordinator").apart("turn 1/delegate 1")
+        await Asked().step(agent, "turn 1/model", "failed: overloaded", FRAIL)
+        await Asked().step(journal.scope("coordinator"), "turn 1/delegate 2/turn 5/model", "done")
+        if goes_on:
+            await Asked().step(journal.scope("coordinator"), "turn 2/model", "without it")
+    asked = Asked()
+    with closing(begun(Journal.open(folder))) as journal:
+        agent = journal.scope("coordinator").apart("turn 1/delegate 1")
+        answer = await asked.step(agent, "turn 1/model", "done", FRAIL)
+    assert (answer, len(asked)) == (("failed: overloaded", 0) if goes_on else ("done", 1))
+    assert len(read_record(folder).steps) == (3 if goes_on else 2)
+    with closing(begun(Journal.open(folder, ask_failed_again=True))) as journal:
+        agent = journal.scope("coordinator").apart("turn 1/delegate 1")
+        assert await asked.step(agent, "turn 1/model", "done", FRAIL) == "done"
+    assert len(read_record(folder).steps) == 2
+
+
+async def never() -> str:
+    pytest.fail("this is not to be asked")
+
+
+async def retrieved(folder: Path, *, is_whole: bool = True) -> Record:
+    """The journal of a run whose retrieval, with a failed search in it, took 1,600 s, and that has an analysis."""
+    clock = FakeClock()
+    with closing(begun(Journal(folder.name, folder), clock)) as journal:
+        coordinator = journal.scope("coordinator")
+        for name, word in (("turn 1/model", "look"), ("turn 1/search 1/outcome", "failed: down")):
+            await clock.sleep(800)
+            await Asked().step(coordinator, name, word)
+        await Asked().step(coordinator, "turn 2/delegate 1/turn 1/model", "failed: overloaded", FRAIL)
+        if is_whole:
+            journal.reached("retrieval")
+            await Asked().step(journal.scope("analysis"), "turn 1/model", "claims")
+            journal.reached("analysis")
+            journal.finish({"of": "the parent"}, is_over=True)
+    return read_record(folder)
+
+
+async def test_a_run_begins_with_the_retrieval_of_another_one(tmp_path: Path) -> None:
+    """Whatever is asked now; nothing of it is asked again, its time is the parent's, and then the run's own begins."""
+
+    async def live(journal: Journal, clock: FakeClock) -> tuple[Asked, list[float]]:
+        asked, coordinator = Asked(), journal.scope("coordinator")
+        assert await coordinator.step("turn 1/model", "another prompt", never, form=WORD) == "look"
+        await asked.step(coordinator, "turn 1/search 1/outcome", "found")
+        await asked.step(coordinator, "turn 2/delegate 1/turn 1/model", "done", FRAIL)
+        read = [coordinator.elapsed.seconds]
+        journal.reached("retrieval")
+        analysis = journal.scope("analysis")
+        read.append(analysis.elapsed.seconds)
+        await clock.sleep(5)
+        await asked.step(analysis, "turn 1/model", "other claims")
+        journal.reached("retrieval")
+        journal.reached("analysis")
+        return asked, [*read, analysis.elapsed.seconds]
+
+    parent = await retrieved(tmp_path / "parent")
+    bytes_before = (tmp_path / "parent" / FILE_NAME).read_bytes()
+    child, clock = tmp_path / "child", FakeClock()
+    with closing(begun(Journal.branch(parent, child, "analysis"), clock, model="large")) as journal:
+        assert await live(journal, clock) == (["analysis/turn 1/model"], [1_600, 0, 5])
+        assert journal.earlier == 0
+    record = read_record(child)
+    assert (record.asked["parent"], record.asked["from"], record.asked["model"]) == ("parent", "analysis", "large")
+    assert (record.report, record.is_over, record.reached) == (None, False, ("retrieval", "analysis"))
+    assert {key: step.output for key, step in record.steps.items()} == {
+        **{key: step.output for key, step in parent.steps.items()},
+        "analysis/turn 1/model": "other claims",
+    }
+    with closing(begun(Journal.open(child, ask_failed_again=True), model="large")) as journal:
+        assert journal.earlier == 5
+        assert await live(journal, FakeClock()) == ([], [1_600, 0, 5])
+    with closing(Journal.open(child)) as journal, pytest.raises(DivergedError, match="the model changed"):
+        begun(journal, model="small")
+    assert (tmp_path / "parent" / FILE_NAME).read_bytes() == bytes_before
+    grandchild = Journal.branch(record, tmp_path / "grandchild", "synthesis")
+    with closing(begun(grandchild, prompts={"synthesis": "Write less."})):
+        assert await Asked().step(grandchild.scope("analysis"), "turn 1/model", "") == "other claims"
+    assert read_record(tmp_path / "grandchild").asked["parent"] == "child"
+
+
+async def test_the_prose_of_a_run_is_written_anew_with_another_prompt(tmp_path: Path) -> None:
+    """From what the run has found, down to its failures; neither the sources nor the coordinator's model are asked."""
+    down = SourceError("access_denied", "no", retryable=False)
+    run = world(tmp_path, [look("dam")], [look("wall")], answers={"wall": down})
+    first = await run.live()
+    parent, prompt = read_record(run.folder), tmp_path / "synthesis.md"
+    prompt.write_text("Write briefly.")
+    run.source.steps, child = {}, tmp_path / "runs" / "child"
+    again = await run.live(journal=Journal.branch(parent, child, "synthesis"), prompts={"synthesis": prompt})
+    assert (run.model_asked, run.source.queries) == (["synthesis 1"], [])
+    assert comparable(again.to_json()) == comparable(first.to_json())
+    assert (again.run.id, again.run.model_calls) == ("child", first.run.model_calls)
+    assert (await run.live(journal=Journal.open(child), prompts={"synthesis": prompt})).run.id == "child"
+    assert run.model_asked == []
+
+
+async def test_time_that_was_spent_on_searching_is_not_the_time_of_another_runs_prose(tmp_path: Path) -> None:
+    """What the limit of time refused in the parent stays refused, and the prose has all the time there is."""
+
+    async def slow() -> list[Passage]:
+        await run.clock.sleep(1_700)
+        return [passage(SENTENCE)]
+
+    run = world(tmp_path, [look("a")], [look("b")], answers={"a": slow})
+    run.coordinator[1] += finding()
+    first = await run.live()
+    assert [query.status for query in first.topics[0].queries] == ["found", "failed"]
+    assert run.source.queries == ["a"]
+    again = await run.live(journal=Journal.branch(read_record(run.folder), tmp_path / "runs" / "child", "synthesis"))
+    assert (run.model_asked, run.source.queries) == (["synthesis 1"], [])
+    assert [query.status for query in again.topics[0].queries] == ["found", "failed"]
+    assert again.run.seconds < 100
+
+
+async def test_nothing_is_asked_under_a_stage_that_is_another_runs(tmp_path: Path) -> None:
+    """Where this would be asked, the two runs are not one; it is said before it is."""
+    parent = await retrieved(tmp_path / "parent")
+    asked = Asked()
+    with closing(begun(Journal.branch(parent, tmp_path / "child", "synthesis"))) as journal:
+        with pytest.raises(DivergedError, match=r"diverged at coordinator/turn 3/model: .* its parent did not ask it"):
+            await asked.step(journal.scope("coordinator"), "turn 3/model", "more")
+        with pytest.raises(DivergedError, match="at analysis/turn 2/model"):
+            await asked.step(journal.scope("analysis"), "turn 2/model", "more")
+    assert asked == []
+
+
+async def test_a_run_that_is_not_through_with_a_stage_is_no_beginning_of_another(tmp_path: Path) -> None:
+    """The sentence says what to do first; nothing is made."""
+    parent = await retrieved(tmp_path / "parent", is_whole=False)
+    with pytest.raises(JournalError, match=r"does not say that its retrieval came to an end.*`caveat resume parent`"):
+        Journal.branch(parent, tmp_path / "child", "analysis")
+    with pytest.raises(JournalError, match="its analysis came to an end"):
+        Journal.branch(replace(parent, reached=("retrieval",)), tmp_path / "child", "synthesis")
+    with pytest.raises(JournalError, match="it is over, so ask the question anew"):
+        Journal.branch(replace(parent, is_over=True), tmp_path / "child", "analysis")
+    assert not (tmp_path / "child").exists()
+
+
+async def test_a_kill_while_a_journal_is_made_leaves_nothing_that_passes_for_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has its name once it is whole; the next attempt begins it anew."""
+    parent = await retrieved(tmp_path / "runs" / "parent")
+
+    def killed(*_: Any) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        journal = Journal.branch(parent, tmp_path / "runs" / "child", "analysis")
+        with closing(journal), pytest.raises(Crash):
+            begun(journal)
+    assert run_ids(tmp_path) == ["parent"]
+    begun(Journal.branch(parent, tmp_path / "runs" / "child", "analysis")).close()
+    assert run_ids(tmp_path) == ["child", "parent"]
+    assert len(read_record(tmp_path / "runs" / "child").steps) == 3
+
+
+async def test_a_journal_takes_no_other_ones_place(tmp_path: Path) -> None:
+    """A new run under the name of one that there is keeps nothing, and says so."""
+    await retrieved(tmp_path / "run")
+    warnings: list[str] = []
+    with closing(Journal("run", tmp_path / "run")) as journal:
+        journal.begin(ASKED, clock=FakeClock(), on_warning=warnings.append)
+    assert len(warnings) == 1
+    assert "there is a run run already" in warnings[0]
+    assert len(read_record(tmp_path / "run").steps) == 4
+
+
+async def test_a_run_of_an_older_caveat_goes_on_as_it_is(tmp_path: Path) -> None:
+    """It is marked as one of this version once it does, and not before."""
+    folder = tmp_path / "run"
+    await retrieved(folder)
+    with closing(sqlite3.connect(folder / FILE_NAME)) as file, file:
+        file.execute("DELETE FROM run WHERE name='reached'")
+        file.execute("PRAGMA user_version=1")
+    record = read_record(folder)
+    assert record.reached == ()
+    with pytest.raises(JournalError, match="it is over, so ask the question anew"):
+        Journal.branch(record, tmp_path / "child", "analysis")
+
+    def version() -> int:
+        with closing(sqlite3.connect(folder / FILE_NAME)) as file:
+            return int(file.execute("PRAGMA user_version").fetchone()[0])
+
+    with closing(Journal.open(folder)) as journal, pytest.raises(DivergedError, match="the model changed"):
+        begun(journal, model="large")
+    assert version() == 1
+    with closing(begun(Journal.open(folder))) as journal:
+        assert await Asked().step(journal.scope("coordinator"), "turn 1/model", "") == "look"
+    assert version() == 2
+
+
+async def test_a_parent_that_is_none_of_ours_is_damage(tmp_path: Path) -> None:
+    """A stage that does not exist."""
+    folder = tmp_path / "run"
+    await retrieved(folder)
+    with closing(sqlite3.connect(folder / FILE_NAME)) as file, file:
+        file.execute("""UPDATE run SET value='{"from": "reading"}' WHERE name='asked'""")
+    with pytest.raises(DamagedError, match="is damaged"):
+        read_record(folder)
+
+
 # ---- what is written can be read
 
 _json = st.recursive(
@@ -664,6 +1037,16 @@ def stored_and_read(value: Any, form: Form[Any]) -> Any:
 def test_a_turn_is_the_same_after_the_journal(turn: Turn) -> None:
     """All of it, also what broke and what it cost."""
     assert stored_and_read(turn, TURN) == turn
+
+
+@given(st.text(), st.booleans(), st.none() | st.floats(0, 10**6))
+def test_a_failure_of_a_model_is_the_same_after_the_journal(said: str, retryable: bool, patience: float | None) -> None:
+    """Its kind and its words, and what may help."""
+    error = ModelError("rate_limited", said, retryable=retryable, retry_after_seconds=patience)
+    read = stored_and_read(error, TURN)
+    assert isinstance(read, ModelError)
+    assert vars(read) == vars(error)
+    assert TURN.has_failed(read)
 
 
 @given(_outcomes)

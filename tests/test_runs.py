@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -14,10 +15,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from caveat import research
 from caveat.cli import main
 from caveat.journal import FILE_NAME, Journal
+from scripted import ScriptedSource, passage
 from servers import FakeMediaWiki, LocalServer, Reply, json_reply, silence
-from test_resume import DAMS, clean_environment
+from test_resume import DAMS, World, clean_environment
 
 QUESTION = "When was the Kariba Dam finished?"
 Caveat = Callable[..., Result]
@@ -231,3 +234,90 @@ def test_ctrl_c_leaves_a_run_that_goes_on(caveat: Caveat, home: Path, monkeypatc
     assert done.exit_code == 0
     assert DAMS["Kariba Dam"] in done.stdout
     assert f"{run_id}  finished" in caveat("runs").stdout
+
+
+def test_the_prose_is_written_anew_in_a_run_of_its_own(caveat: Caveat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another model, from what was found; nothing is searched again, and both runs say which came from which."""
+    with World() as world:
+        for name, value in world.environment.items():
+            monkeypatch.setenv(name, value)
+        asked = caveat("ask", QUESTION, "--model", "small")
+        parent, report = id_in(asked), asked.stdout
+        world.asked.clear()
+        again = caveat("resume", parent, "--from", "synthesis", "--model", "large")
+        child = id_in(again)
+        assert world.asked == {"synthesis/turn 1/model": 1}
+        assert f"a new run, from the retrieval and analysis of {parent}" in again.stderr
+        assert again.exit_code == asked.exit_code == 3
+        assert caveat("resume", child).stdout == again.stdout
+        assert world.asked.total() == 1
+    assert child != parent
+    assert caveat("show", parent).stdout == report
+    shown = caveat("show", child)
+    assert (shown.stdout, shown.stderr) == (
+        again.stdout,
+        f"caveat: this run is from the retrieval and analysis of {parent}\n",
+    )
+    kept = json.loads(caveat("show", child, "--json").stdout)
+    assert (kept["asked"]["model"], kept["asked"]["parent"], kept["asked"]["from"]) == ("large", parent, "synthesis")
+    assert kept["reached"] == ["retrieval", "analysis"]
+    assert f"from the retrieval and analysis of {parent}" in caveat("show", child, "--transcript").stdout
+    rows = {row["id"]: row for row in json.loads(caveat("runs", "--json").stdout)}
+    assert (rows[child]["parent"], rows[child]["begins_at"]) == (parent, "synthesis")
+    assert rows[parent]["parent"] is None
+    assert f"; from the retrieval and analysis of {parent}\n" in caveat("runs").stdout
+    refused = caveat("resume", child, "--retry-failed")
+    assert refused.exit_code == 2
+    assert f"`caveat resume {parent} --retry-failed` asks them again" in refused.stderr
+
+
+@pytest.mark.parametrize("stage", ["analysis", "synthesis"])
+def test_the_stand_in_begins_with_another_run_too(caveat: Caveat, run_id: str, stage: str) -> None:
+    """Without a key, and with the same report."""
+    again = caveat("resume", run_id, "--from", stage)
+    assert again.exit_code == 0
+    assert id_in(again) != run_id
+    assert DAMS["Kariba Dam"] in again.stdout
+
+
+def test_a_run_that_has_not_found_all_yet_is_gone_on_with_first(
+    caveat: Caveat, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is spent and no run is made; the sentence has the line to type."""
+    with World() as world:
+        for name, value in world.environment.items():
+            monkeypatch.setenv(name, value)
+        broken = caveat("ask", QUESTION, "--inject", "model:400@3")
+        run_id = id_in(broken)
+        world.asked.clear()
+        refused = caveat("resume", run_id, "--from", "synthesis")
+        assert refused.exit_code == 4
+        assert f"`caveat resume {run_id}` goes on with it" in refused.stderr
+        assert world.asked.total() == 0
+    assert [folder.name for folder in (home / "runs").iterdir()] == [run_id]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--from", "synthesis", "--retry-failed"], "exclude each other"),
+        (["--model", "large"], "--model goes with --from"),
+        (["--from", "retrieval"], "'retrieval' is not one of 'analysis', 'synthesis'"),
+        (["--from", "synthesis", "--model", "large"], "to ask large: set ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL"),
+    ],
+)
+def test_what_no_run_can_begin_with_is_a_usage_error(
+    caveat: Caveat, run_id: str, arguments: list[str], words: str
+) -> None:
+    """Before anything is spent."""
+    refused = caveat("resume", run_id, *arguments)
+    assert refused.exit_code == 2
+    assert words in refused.stderr
+
+
+def test_a_program_begins_its_own_runs(caveat: Caveat, home: Path) -> None:
+    """No command can bring along what it brought."""
+    asyncio.run(research(QUESTION, sources=[ScriptedSource([[passage(DAMS["Kariba Dam"])]])], offline=True, home=home))
+    refused = caveat("resume", json.loads(caveat("runs", "--json").stdout)[0]["id"], "--from", "synthesis")
+    assert refused.exit_code == 2
+    assert "a program of your own brought parts of this run (wiki)" in refused.stderr

@@ -42,7 +42,7 @@ Examples:
   caveat resume 2026-05-31-4f0c2a --out report.md
   caveat resume 2026-05-31-4f0c2a --retry-failed
   caveat resume 2026-05-31-4f0c2a --from synthesis --out another.md
-  caveat resume 2026-05-31-4f0c2a --from analysis --model claude-haiku-4-5
+  caveat resume 2026-05-31-4f0c2a --from analysis --model claude-haiku-5-5
 
 \b
 Exit codes:
